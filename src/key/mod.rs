@@ -1,0 +1,43 @@
+//! Where a request's [`Key`](crate::Key) comes from.
+//!
+//! A layer asks one [`KeySource`]: the peer's address by default, a header, what an authentication layer put into the
+//! extensions, a constant, or a function. Sources are chained with [`KeySource::or`].
+//!
+//! | source | finds nothing when | answer then, unless another source follows |
+//! | --- | --- | --- |
+//! | [`peer_ip`] | the server does not make the peer's address known | 500: the set-up is incomplete |
+//! | [`header`] | the header is missing, empty or blank | 400: the client must send it |
+//! | [`extension`] | nothing put the value there, or the closure gave nothing | 500: the set-up is incomplete |
+//! | [`constant`] | never | |
+//! | [`from_fn`] | the function gave nothing | 400 |
+//!
+//! Only what a client can't choose limits it: a header that nobody verified buys a fresh counter for each made-up value.
+//!
+//! # Examples
+//!
+//! ```
+//! use tollgate::{RateLimitLayer, key};
+//!
+//! # #[derive(Clone)] struct UserId(u64);
+//! // The user when there is one, otherwise the address.
+//! let layer = RateLimitLayer::fixed(100, 60)
+//!     .key(key::extension(|user: &UserId| user.0).or(key::peer_ip()));
+//! ```
+
+mod constant;
+mod extension;
+mod extractor;
+mod from_fn;
+mod header;
+mod into_key;
+mod peer_ip;
+mod source;
+
+pub use self::constant::constant;
+pub use self::extension::{ExtensionKey, extension};
+pub use self::extractor::{KeyError, KeyExtractor};
+pub use self::from_fn::from_fn;
+pub use self::header::header;
+pub use self::into_key::IntoKey;
+pub use self::peer_ip::{PeerAddr, peer_ip, peer_ip_by_prefix};
+pub use self::source::KeySource;

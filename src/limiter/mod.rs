@@ -1,0 +1,13 @@
+//! Limits without HTTP: a policy, a store, and what happens when the store fails.
+
+mod check;
+mod failure_mode;
+#[expect(
+    clippy::module_inception,
+    reason = "a file is named after its one public type"
+)]
+mod limiter;
+
+pub(crate) use self::check::Check;
+pub use self::failure_mode::FailureMode;
+pub use self::limiter::Limiter;

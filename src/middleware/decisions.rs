@@ -1,0 +1,93 @@
+//! What all rate limits of a request decided.
+
+use std::sync::Arc;
+
+use crate::limit::{Decision, Key};
+use crate::limiter::Limiter;
+
+/// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
+///
+/// Nested layers append theirs, so a handler sees them all, and a layer outside sees a refusal of one further inside. A
+/// request that no layer looked at (`.enabled(false)`) has none: read it as an `Option`.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Decisions;
+///
+/// fn left(request: &http::Request<()>) -> Option<u32> {
+///     let decisions = request.extensions().get::<Decisions>()?;
+///     decisions.iter().map(|decision| decision.remaining()).min()
+/// }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Decisions {
+    entries: Arc<Vec<Entry>>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    decision: Decision,
+    /// Whose counters were charged; kept so that a store's id is not given to another store meanwhile.
+    limiter: Limiter,
+}
+
+impl Decisions {
+    /// The decisions, outermost first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Decision> + ExactSizeIterator {
+        self.entries.iter().map(|entry| &entry.decision)
+    }
+
+    /// Whether nothing was decided.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The decision that refused the request: nothing further inside was asked after it.
+    #[must_use]
+    pub fn denied(&self) -> Option<&Decision> {
+        self.iter().find(|decision| decision.is_denied())
+    }
+
+    /// Whether this very counter was charged already.
+    pub(super) fn has_charged(&self, limiter: &Limiter, key: &Key) -> bool {
+        self.entries.iter().any(|entry| {
+            entry.decision.key() == key && entry.limiter.counter_id() == limiter.counter_id()
+        })
+    }
+
+    /// This list with one more decision behind it.
+    pub(super) fn with(mut self, decision: Decision, limiter: Limiter) -> Self {
+        Arc::make_mut(&mut self.entries).push(Entry { decision, limiter });
+        self
+    }
+
+    /// The list of a response, when the layer that made `self` is about to send it on. What a layer further inside put
+    /// there goes on from `self`, unless something in between has made a request of its own.
+    pub(super) fn merged_with(self, inner: Option<Decisions>) -> Self {
+        match inner {
+            None => self,
+            Some(inner) => {
+                let known = |entry: &Entry| {
+                    inner.entries.iter().any(|other| {
+                        other.decision == entry.decision
+                            && other.limiter.counter_id() == entry.limiter.counter_id()
+                    })
+                };
+                if self.entries.iter().all(known) {
+                    return inner;
+                }
+                let entries = self
+                    .entries
+                    .iter()
+                    .chain(&*inner.entries)
+                    .cloned()
+                    .collect();
+                Self {
+                    entries: Arc::new(entries),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The future of a response: a decision that is waited for, then the inner service's future; or our own answer.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::settings::Settings;
+use super::{Decisions, ResponseBody};
+use crate::limiter::Check;
+
+pin_project! {
+    /// The future of a [`RateLimit`](super::RateLimit) service.
+    ///
+    /// Dropping it abandons the request: what was charged stays charged, and nothing is left behind in the store.
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B, S::Future>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S, B, F> {
+        Deciding { deciding: Option<Deciding<S, B>> },
+        Passed { #[pin] future: F },
+        Allowed { #[pin] future: F, finish: Option<(Arc<Settings>, Decisions)> },
+        Rejected { response: Option<Response<Bytes>> },
+    }
+}
+
+/// A request whose decision is waited for, and the service that is ready for it.
+pub(super) struct Deciding<S, B> {
+    pub(super) check: Check,
+    pub(super) service: S,
+    pub(super) parts: Parts,
+    pub(super) body: B,
+    pub(super) settings: Arc<Settings>,
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) fn deciding(deciding: Deciding<S, B>) -> Self {
+        let deciding = Some(deciding);
+        Self {
+            state: State::Deciding { deciding },
+        }
+    }
+
+    pub(super) fn passed(future: S::Future) -> Self {
+        Self {
+            state: State::Passed { future },
+        }
+    }
+
+    pub(super) fn allowed(
+        future: S::Future,
+        settings: Arc<Settings>,
+        decisions: Decisions,
+    ) -> Self {
+        let finish = Some((settings, decisions));
+        Self {
+            state: State::Allowed { future, finish },
+        }
+    }
+
+    pub(super) fn rejected(response: Response<Bytes>) -> Self {
+        let response = Some(response);
+        Self {
+            state: State::Rejected { response },
+        }
+    }
+}
+
+impl<S, B, ResBody> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+{
+    type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjection::Deciding { deciding: slot } => {
+                    let Some(deciding) = slot else {
+                        return Poll::Pending;
+                    };
+                    let answer = ready!(Pin::new(&mut deciding.check).poll(cx));
+                    let Some(deciding) = slot.take() else {
+                        return Poll::Pending;
+                    };
+                    let Deciding {
+                        mut service,
+                        mut parts,
+                        body,
+                        settings,
+                        ..
+                    } = deciding;
+                    match settings.decide(answer, &mut parts) {
+                        Ok(decisions) => State::Allowed {
+                            future: service.call(Request::from_parts(parts, body)),
+                            finish: Some((settings, decisions)),
+                        },
+                        Err(response) => State::Rejected {
+                            response: Some(response),
+                        },
+                    }
+                }
+                StateProjection::Passed { future } => {
+                    let response = ready!(future.poll(cx))?;
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProjection::Allowed { future, finish } => {
+                    let mut response = ready!(future.poll(cx))?;
+                    if let Some((settings, decisions)) = finish.take() {
+                        settings.finish(&mut response, decisions);
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProjection::Rejected { response } => {
+                    let Some(response) = response.take() else {
+                        return Poll::Pending;
+                    };
+                    return Poll::Ready(Ok(response.map(ResponseBody::ours)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<S, B> fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Deciding { .. } => "deciding",
+            State::Passed { .. } => "passed",
+            State::Allowed { .. } => "allowed",
+            State::Rejected { .. } => "rejected",
+        };
+        f.debug_tuple("ResponseFuture").field(&state).finish()
+    }
+}

@@ -1,0 +1,194 @@
+//! The layer, which is its own builder.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::settings::Settings;
+use super::{RateLimit, Rejection};
+use crate::key::KeySource;
+use crate::limit::Policy;
+use crate::limiter::{FailureMode, Limiter};
+use crate::response::{Problem, ResetFormat};
+use crate::store::Store;
+
+/// Puts a rate limit in front of any `tower::Service<http::Request<_>>`.
+///
+/// For each request it takes a key, charges the policy for that key in the store, and either calls the inner service or
+/// answers 429 with a problem document and `Retry-After`. Allowed responses get `RateLimit` and `RateLimit-Policy`.
+///
+/// | | default | |
+/// | --- | --- | --- |
+/// | [`store`](Self::store) | an in-memory SQLite that the process shares | counters of its own: two layers never meet there |
+/// | [`name`](Self::name) | made of the numbers: `fixed-3-60s` | |
+/// | [`key`](Self::key) | the peer's IP | IPv6 by /64 |
+/// | [`on_store_failure`](Self::on_store_failure) | [`FailureMode::Closed`] | 503 |
+/// | [`problem`](Self::problem) | the draft's `quota-exceeded` | |
+/// | [`rejection`](Self::rejection) | none | |
+/// | [`x_rate_limit`](Self::x_rate_limit) | off | |
+/// | [`enabled`](Self::enabled) | `true` | |
+///
+/// Clones share their counters. Nested layers count one after the other, the outer one first: a request that an inner
+/// one refuses has used a unit of the outer one. The same counter met twice in one request is charged once.
+///
+/// Where it stands decides what counts. In axum, a layer on a `Router` also charges requests that match no route, and one
+/// on a `MethodRouter` those with the wrong method; `route_layer` charges neither. Put CORS and tracing outside, so that
+/// a refusal has their headers and is seen.
+///
+/// # Examples
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use axum::{Router, routing::{get, post}};
+/// use tollgate::RateLimitLayer;
+///
+/// let app = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .route("/login", post(|| async { "welcome" }).layer(RateLimitLayer::fixed(5, 900).name("login")))
+///     .layer(RateLimitLayer::fixed(100, 60).name("all"));
+///
+/// // The peer's address must be made known:
+/// let service = app.into_make_service_with_connect_info::<SocketAddr>();
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    settings: Arc<Settings>,
+}
+
+impl RateLimitLayer {
+    /// Allows `limit` requests in each aligned window of `seconds` seconds, for each key.
+    ///
+    /// Up to twice the limit may pass around a boundary: the end of one window and the start of the next.
+    ///
+    /// # Panics
+    ///
+    /// When the window is 0 or longer than ten years. For numbers from configuration use
+    /// [`Policy::try_fixed`] and [`new`](Self::new).
+    #[must_use]
+    #[track_caller]
+    pub fn fixed(limit: u32, seconds: u64) -> Self {
+        Self::new(Policy::fixed(limit, seconds))
+    }
+
+    /// Applies this policy.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            settings: Arc::new(Settings::new(policy)),
+        }
+    }
+
+    /// Names the policy: clients see the name in the fields, and counters are filed under it.
+    ///
+    /// # Panics
+    ///
+    /// When the name is not 1 to 64 characters of letters, digits, `_`, `.`, `:`, `/`, `*`, `-`, a letter first.
+    #[must_use]
+    #[track_caller]
+    pub fn name(self, name: &str) -> Self {
+        // Checked here, so that a panic tells the caller's line.
+        let limiter = self.settings.limiter.clone().name(name);
+        self.with(|settings| settings.set_limiter(|_| limiter))
+    }
+
+    /// Counts in this store. Without it an in-memory SQLite counts, and forgets with the process.
+    ///
+    /// On a given store a counter belongs to the policy's name, algorithm and window, and to the key: layers that agree
+    /// in those share it, in all processes on the store.
+    #[must_use]
+    pub fn store(self, store: &impl Store) -> Self {
+        self.with(|settings| settings.set_limiter(|limiter| limiter.store(store)))
+    }
+
+    /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key).
+    #[must_use]
+    pub fn key(self, source: KeySource) -> Self {
+        self.with(|settings| settings.key = source)
+    }
+
+    /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Closed`], a 503.
+    #[must_use]
+    pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
+        self.with(|settings| settings.set_limiter(|limiter| limiter.on_store_failure(failure_mode)))
+    }
+
+    /// Sets type, title and detail of the problem document of a refused request.
+    #[must_use]
+    pub fn problem(self, problem: Problem) -> Self {
+        self.with(|settings| settings.problem = problem)
+    }
+
+    /// Makes the answers to requests that the inner service does not get: refused ones, and those that fail for want of
+    /// a key or of the store. `None` leaves the answer to the layer.
+    ///
+    /// The response is sent as it is, and gets the rate limit fields of a refusal; `Retry-After` and
+    /// `Cache-Control: no-store` are added when it has none. To HEAD its body is not sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tollgate::{RateLimitLayer, Rejection};
+    ///
+    /// let layer = RateLimitLayer::fixed(3, 60).rejection(|why, parts| match why {
+    ///     Rejection::Denied(_) if parts.uri.path().starts_with("/plain") => {
+    ///         Response::builder().status(why.status()).body("slow down\n").ok()
+    ///     }
+    ///     _ => None,
+    /// });
+    /// ```
+    #[must_use]
+    pub fn rejection<B: Into<Bytes>>(
+        self,
+        answer: impl Fn(&Rejection, &Parts) -> Option<Response<B>> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| {
+            settings.on_rejection = Some(Arc::new(move |why, parts| {
+                answer(why, parts).map(|response| response.map(Into::into))
+            }));
+        })
+    }
+
+    /// Sends `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for clients that know nothing newer. Off by default.
+    ///
+    /// Where layers nest, they are those of the limit that has the fewest left.
+    #[must_use]
+    pub fn x_rate_limit(self, reset: ResetFormat) -> Self {
+        self.with(|settings| settings.x_rate_limit = Some(reset))
+    }
+
+    /// Switches the limit off, with `false`: every request goes on to the inner service, uncounted and without fields.
+    #[must_use]
+    pub fn enabled(self, is_enabled: bool) -> Self {
+        self.with(|settings| settings.is_enabled = is_enabled)
+    }
+
+    /// The limiter behind the layer: it shares the layer's counters, to look at them and to reset them.
+    #[must_use]
+    pub fn limiter(&self) -> Limiter {
+        self.settings.limiter.clone()
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.settings))
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.fmt(f)
+    }
+}

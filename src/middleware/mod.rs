@@ -1,0 +1,16 @@
+//! The tower layer. Only this folder knows tower.
+
+mod body;
+mod decisions;
+mod future;
+mod layer;
+mod rejection;
+mod service;
+mod settings;
+
+pub use self::body::ResponseBody;
+pub use self::decisions::Decisions;
+pub use self::future::ResponseFuture;
+pub use self::layer::RateLimitLayer;
+pub use self::rejection::Rejection;
+pub use self::service::RateLimit;

@@ -1,0 +1,164 @@
+//! The answers that we make ourselves.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+
+use crate::key::KeyError;
+use crate::limit::Decision;
+use crate::response::{Document, PROBLEM_JSON, Problem, fields};
+use crate::store::StoreError;
+
+/// What the store needs to come back, in seconds. A layer can't know; this is short enough to be worth a retry and long
+/// enough not to add to the load.
+const STORE_RETRY_SECONDS: u64 = 5;
+
+/// Why a request is answered without the inner service.
+///
+/// The layer makes one for every such answer; see [`RateLimitLayer::rejection`](crate::RateLimitLayer::rejection). A
+/// handler that uses a [`Limiter`](crate::Limiter) makes one of a refused [`Decision`] or of a [`StoreError`], and
+/// answers like the layer.
+///
+/// | | status | `Retry-After` |
+/// | --- | --- | --- |
+/// | [`Denied`](Self::Denied) | 429 | whole seconds, rounded up, at least 1; absent when no wait helps |
+/// | [`KeyMissing`](Self::KeyMissing) | 400 | |
+/// | [`Setup`](Self::Setup) | 500 | |
+/// | [`Store`](Self::Store) | 503 | 5 |
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Key, Limiter, Policy, Problem, Rejection, StoreError};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let limiter = Limiter::new(Policy::fixed(0, 60));
+/// let decision = limiter.check(&Key::new("user", 42)).await?;
+/// assert!(decision.is_denied());
+///
+/// let response = Rejection::from(decision).to_response(&Problem::default());
+/// assert_eq!(response.status(), 429);
+/// assert_eq!(response.headers()["content-type"], "application/problem+json");
+/// # Ok::<(), StoreError>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// Over the limit.
+    Denied(Decision),
+    /// The client did not send what it is told by.
+    KeyMissing(KeyError),
+    /// The server's set-up lacks what the key is made of.
+    Setup(KeyError),
+    /// The store gave no answer, and the failure mode is `Closed`.
+    Store(StoreError),
+}
+
+impl Rejection {
+    /// The status of the answer.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::KeyMissing(_) => StatusCode::BAD_REQUEST,
+            Self::Setup(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The seconds of `Retry-After`, when there is one.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        match self {
+            Self::Denied(decision) => decision.retry_after().map(fields::wait_seconds),
+            Self::Store(_) => Some(STORE_RETRY_SECONDS),
+            Self::KeyMissing(_) | Self::Setup(_) => None,
+        }
+    }
+
+    /// The decision, when it is one that refused.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Denied(decision) => Some(decision),
+            _ => None,
+        }
+    }
+
+    /// The answer as the layer gives it: the problem document, `Retry-After`, `Cache-Control: no-store`, and for a
+    /// refusal `RateLimit` and `RateLimit-Policy`.
+    #[must_use]
+    pub fn to_response(&self, problem: &Problem) -> Response<Bytes> {
+        let mut response = self.to_bare_response(problem);
+        if let Self::Denied(decision) = self {
+            let policy = fields::policy_item(decision.policy());
+            fields::append_fields(response.headers_mut(), decision, policy);
+        }
+        self.complete(&mut response);
+        response
+    }
+
+    /// The problem document with its status and type alone.
+    pub(super) fn to_bare_response(&self, problem: &Problem) -> Response<Bytes> {
+        let retry_after = self.retry_after_seconds();
+        let body = match self {
+            Self::Denied(decision) => Document::denied(problem, decision),
+            Self::KeyMissing(error) | Self::Setup(error) => {
+                Document::of_status(self.status(), error.to_string(), retry_after)
+            }
+            Self::Store(_) => Document::of_status(
+                self.status(),
+                "The request could not be checked against its rate limit.",
+                retry_after,
+            ),
+        };
+        let mut response = Response::new(body.to_bytes());
+        *response.status_mut() = self.status();
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        response
+    }
+
+    /// Adds what every answer of ours has, also one that a user made, where it is missing.
+    pub(super) fn complete(&self, response: &mut Response<Bytes>) {
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after_seconds() {
+            fields::write_retry_after(headers, std::time::Duration::from_secs(seconds));
+        }
+        // A 429 must not be stored (RFC 6585, 4), and an outer layer's max-age would make the others storable.
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
+    }
+}
+
+/// A refused decision. One that was allowed has no wait to tell of; there is no reason to answer with it.
+impl From<Decision> for Rejection {
+    fn from(decision: Decision) -> Self {
+        Self::Denied(decision)
+    }
+}
+
+impl From<StoreError> for Rejection {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<KeyError> for Rejection {
+    fn from(error: KeyError) -> Self {
+        if error.is_client() {
+            Self::KeyMissing(error)
+        } else {
+            Self::Setup(error)
+        }
+    }
+}
+
+/// Answers with the default [`Problem`].
+#[cfg(feature = "axum")]
+impl axum::response::IntoResponse for Rejection {
+    fn into_response(self) -> axum::response::Response {
+        self.to_response(&Problem::default())
+            .map(axum::body::Body::from)
+    }
+}

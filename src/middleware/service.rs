@@ -1,0 +1,108 @@
+//! The service that a layer makes.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use super::future::Deciding;
+use super::settings::Settings;
+use super::{Decisions, Rejection, ResponseBody, ResponseFuture};
+
+/// A service with a rate limit in front of it, made by [`RateLimitLayer`](crate::RateLimitLayer).
+///
+/// While a charge is under way the inner service waits ready: what it reserved in `poll_ready` (a concurrency permit,
+/// say) is held that long, and freed at once when the request is refused.
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    settings: Arc<Settings>,
+}
+
+impl<S> RateLimit<S> {
+    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
+        Self { inner, settings }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the limit.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let settings = &self.settings;
+        if !settings.is_enabled {
+            return ResponseFuture::passed(self.inner.call(request));
+        }
+        let (parts, body) = request.into_parts();
+        let key = match settings.key.extract(&parts) {
+            Ok(key) => key,
+            Err(error) => {
+                let response = settings.reject(&Rejection::from(error), &parts, None);
+                drop(self.take_ready());
+                return ResponseFuture::rejected(response);
+            }
+        };
+        let before = parts.extensions.get::<Decisions>();
+        if before.is_some_and(|before| before.has_charged(&settings.limiter, &key)) {
+            return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
+        }
+        settings.limiter.announce(|| Some(settings.key.describe()));
+        let mut check = settings.limiter.begin(key, 1);
+        let Some(answer) = check.take_ready() else {
+            let settings = Arc::clone(settings);
+            return ResponseFuture::deciding(Deciding {
+                check,
+                service: self.take_ready(),
+                parts,
+                body,
+                settings,
+            });
+        };
+        let mut parts = parts;
+        match settings.decide(answer, &mut parts) {
+            Ok(decisions) => {
+                let settings = Arc::clone(settings);
+                let request = Request::from_parts(parts, body);
+                ResponseFuture::allowed(self.inner.call(request), settings, decisions)
+            }
+            Err(response) => {
+                drop(self.take_ready());
+                ResponseFuture::rejected(response)
+            }
+        }
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// The service that `poll_ready` made ready. The clone that takes its place is not.
+    fn take_ready(&mut self) -> S {
+        let clone = self.inner.clone();
+        mem::replace(&mut self.inner, clone)
+    }
+}

@@ -1,0 +1,50 @@
+//! `X-RateLimit-Limit`, `-Remaining` and `-Reset`: what clients knew before the IETF's fields.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::fields::reset_seconds;
+use crate::limit::Decision;
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// What `X-RateLimit-Reset` says. The field has two meanings in the wild, so there is no default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResetFormat {
+    /// Seconds since the Unix epoch, rounded up, as GitHub and express-rate-limit send it.
+    EpochSeconds,
+    /// Seconds from now, rounded up, at least 1, as Envoy sends it.
+    DeltaSeconds,
+}
+
+/// Writes the three fields. They hold one value each: where a limit further inside has written them, the stricter stays,
+/// with the fewest left; of equals the one with the longest wait.
+pub(crate) fn write_x_rate_limit(
+    headers: &mut HeaderMap,
+    decision: &Decision,
+    reset_format: ResetFormat,
+) {
+    let remaining = u64::from(decision.remaining());
+    let reset = match reset_format {
+        ResetFormat::DeltaSeconds => reset_seconds(decision),
+        ResetFormat::EpochSeconds => {
+            let resets_at = decision.decided_at().saturating_add(decision.reset_after());
+            u64::try_from(resets_at.unix_seconds_ceil()).unwrap_or(0)
+        }
+    };
+    if let (Some(inner_remaining), Some(inner_reset)) =
+        (number(headers, &REMAINING), number(headers, &RESET))
+        && (inner_remaining, u64::MAX - inner_reset) <= (remaining, u64::MAX - reset)
+    {
+        return;
+    }
+    headers.insert(LIMIT, HeaderValue::from(decision.policy().limit()));
+    headers.insert(REMAINING, HeaderValue::from(remaining));
+    headers.insert(RESET, HeaderValue::from(reset));
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}

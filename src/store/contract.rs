@@ -1,0 +1,25 @@
+//! What every store must do, and the suite that proves it.
+
+use std::fmt;
+
+/// A place that keeps counters: what `.store(…)` takes.
+///
+/// Sealed for now. What a store promises, and what its suite proves:
+///
+/// * A charge is atomic: with any number of tasks, handles and processes on one store, never one unit over the limit.
+/// * Charges of one batch are answered as if they had come one after another, in their order.
+/// * A refused charge uses nothing. It is counted apart, as an attempt.
+/// * Looking uses nothing and creates nothing.
+/// * A reset leaves the key as if it had never been used, and is seen by the next charge.
+/// * A sweep deletes only what no window needs any more, in bounded steps.
+/// * What was answered "allowed" is stored. What is in doubt is an error.
+/// * A charge that is no longer waited for neither blocks nor changes the answers to others.
+pub trait Store: sealed::Sealed + fmt::Debug {}
+
+pub(super) mod sealed {
+    use crate::store::StoreHandle;
+
+    pub trait Sealed {
+        fn handle(&self) -> StoreHandle;
+    }
+}

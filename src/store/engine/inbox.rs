@@ -1,0 +1,273 @@
+//! What waits for the writer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::health::Health;
+use crate::clock;
+use crate::store::{Charge, Outcome, Reply, Reset, StoreError};
+
+/// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
+pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
+/// Above what a batch takes when the disk is slow, and below what a caller notices.
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(250);
+/// Resets and sweeps are an operator's: they go on page by page, and may take longer.
+const JOB_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Starts the writer's thread.
+pub(super) type Starter = Box<dyn FnOnce(Arc<Inbox>) -> io::Result<()> + Send>;
+
+/// What waits for the writer, and the way to wake it.
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+    pub(super) wake: Notify,
+    pub(super) health: Health,
+    deadline_millis: AtomicU64,
+}
+
+/// What waits.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) charges: Queue,
+    pub(super) looks: Queue,
+    pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
+    starter: Option<Starter>,
+    is_closed: bool,
+    /// Nobody is left to ask for anything.
+    pub(super) is_abandoned: bool,
+}
+
+/// Something longer than a charge.
+#[derive(Debug)]
+pub(super) enum Job {
+    Open,
+    Reset(Reset),
+    Sweep,
+    Close,
+}
+
+/// Charges or looks in order of arrival, and who waits for each.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) asks: Vec<Charge>,
+    pub(super) waiters: Vec<Waiter<Outcome>>,
+}
+
+/// Who waits for an answer, and since when.
+pub(super) struct Waiter<T> {
+    reply: Option<oneshot::Sender<Result<T, StoreError>>>,
+    since: Instant,
+}
+
+impl Inbox {
+    pub(super) fn new(name: String, starter: Starter) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::new(Waiting {
+                starter: Some(starter),
+                ..Waiting::default()
+            }),
+            wake: Notify::new(),
+            health: Health::new(name),
+            deadline_millis: AtomicU64::new(
+                u64::try_from(DEFAULT_DEADLINE.as_millis()).unwrap_or(u64::MAX),
+            ),
+        })
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Duration) {
+        let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        self.deadline_millis.store(millis.max(1), Ordering::Relaxed);
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline_millis.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn put_charge(self: &Arc<Self>, charge: Charge) -> Reply {
+        self.put(charge, |waiting| &mut waiting.charges)
+    }
+
+    pub(super) fn put_look(self: &Arc<Self>, look: Charge) -> Reply {
+        self.put(look, |waiting| &mut waiting.looks)
+    }
+
+    pub(super) fn put_job(
+        self: &Arc<Self>,
+        job: Job,
+    ) -> Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError> {
+        let mut waiting = self.open()?;
+        let (waiter, answer) = Waiter::new();
+        waiting.jobs.push_back((job, waiter));
+        drop(waiting);
+        self.wake.notify_one();
+        Ok(answer)
+    }
+
+    /// Tells the writer that nobody is left to ask for anything.
+    pub(super) fn abandon(&self) {
+        self.lock().is_abandoned = true;
+        self.wake.notify_one();
+    }
+
+    /// Takes all that waits.
+    pub(super) fn take(&self) -> Taken {
+        let mut waiting = self.lock();
+        Taken {
+            charges: mem::take(&mut waiting.charges),
+            looks: mem::take(&mut waiting.looks),
+            jobs: mem::take(&mut waiting.jobs),
+            is_abandoned: waiting.is_abandoned,
+        }
+    }
+
+    /// Takes nothing in any more.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+    }
+
+    /// Answers those in the inbox whose deadline has passed, and `in_flight` too. Says when to look again.
+    pub(super) fn fail_late(
+        &self,
+        in_flight: &mut [Waiter<Outcome>],
+        job: Option<&mut Waiter<u64>>,
+    ) -> Instant {
+        let now = clock::monotonic();
+        let deadline = self.deadline();
+        let mut late = 0;
+        let mut next = now + deadline;
+        let mut visit = |waiter: &mut Waiter<Outcome>| {
+            let is_late = waiter.fail_if_late(now, deadline);
+            late += u64::from(is_late);
+            if waiter.reply.is_some() {
+                next = next.min(waiter.since + deadline);
+            }
+            is_late
+        };
+        for waiter in in_flight {
+            visit(waiter);
+        }
+        let mut waiting = self.lock();
+        for queue in [&mut waiting.charges, &mut waiting.looks] {
+            // What is late here has not been charged, and must not be.
+            let in_time = queue.waiters.iter_mut().position(|waiter| !visit(waiter));
+            let count = in_time.unwrap_or(queue.waiters.len());
+            queue.asks.drain(..count);
+            queue.waiters.drain(..count);
+        }
+        for waiter in waiting.jobs.iter_mut().map(|(_, waiter)| waiter).chain(job) {
+            waiter.fail_if_late(now, JOB_DEADLINE);
+        }
+        drop(waiting);
+        if late > 0 {
+            self.health.failed(&StoreError::DeadlineExceeded, late);
+        }
+        next
+    }
+
+    fn put(self: &Arc<Self>, ask: Charge, queue: impl FnOnce(&mut Waiting) -> &mut Queue) -> Reply {
+        let mut waiting = match self.open() {
+            Ok(waiting) => waiting,
+            Err(error) => return Reply::Ready(Err(error)),
+        };
+        let queue = queue(&mut waiting);
+        if queue.asks.len() >= QUEUE_LENGTH {
+            drop(waiting);
+            self.health.failed(&StoreError::Overloaded, 1);
+            return Reply::Ready(Err(StoreError::Overloaded));
+        }
+        let is_first = queue.asks.is_empty();
+        let (waiter, answer) = Waiter::new();
+        queue.asks.push(ask);
+        queue.waiters.push(waiter);
+        drop(waiting);
+        if is_first {
+            self.wake.notify_one();
+        }
+        Reply::Later(answer)
+    }
+
+    /// The inbox, with the writer started; or why it takes nothing.
+    fn open(self: &Arc<Self>) -> Result<MutexGuard<'_, Waiting>, StoreError> {
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return Err(StoreError::Closed);
+        }
+        if let Some(starter) = waiting.starter.take()
+            && let Err(error) = starter(Arc::clone(self))
+        {
+            waiting.is_closed = true;
+            return Err(StoreError::Database {
+                is_transient: false,
+                source: Arc::new(error),
+            });
+        }
+        Ok(waiting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing that is done under the lock leaves a queue and its waiters of unequal length.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the writer took.
+pub(super) struct Taken {
+    pub(super) charges: Queue,
+    pub(super) looks: Queue,
+    pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
+    pub(super) is_abandoned: bool,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// Leaves out what nobody waits for any more.
+    pub(super) fn drop_cancelled(&mut self) {
+        if !self.waiters.iter().any(Waiter::is_cancelled) {
+            return;
+        }
+        let is_cancelled: Vec<bool> = self.waiters.iter().map(Waiter::is_cancelled).collect();
+        let mut flags = is_cancelled.iter();
+        self.asks.retain(|_| flags.next() == Some(&false));
+        let mut flags = is_cancelled.iter();
+        self.waiters.retain(|_| flags.next() == Some(&false));
+    }
+}
+
+impl<T> Waiter<T> {
+    fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        let waiter = Self {
+            reply: Some(reply),
+            since: clock::monotonic(),
+        };
+        (waiter, answer)
+    }
+
+    /// Answers, unless the deadline did. Nobody may be there to hear it.
+    pub(super) fn answer(&mut self, answer: Result<T, StoreError>) {
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    fn fail_if_late(&mut self, now: Instant, deadline: Duration) -> bool {
+        let is_late = now.duration_since(self.since) >= deadline && self.reply.is_some();
+        if is_late {
+            self.answer(Err(StoreError::DeadlineExceeded));
+        }
+        is_late
+    }
+}

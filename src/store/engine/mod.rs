@@ -1,0 +1,123 @@
+//! Group commit: one queue and one writer for each store, shared by all that charge it.
+//!
+//! Callers put charges into the inbox. The writer, a thread of its own, takes whatever waits, never waiting for more,
+//! has the backend decide it in one call, and answers each caller. A thread of its own, since a task on a caller's
+//! runtime would die with that runtime; a watchdog beside each call answers those whose deadline passes.
+
+mod backend;
+mod health;
+mod inbox;
+mod sweeper;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+pub(super) use self::backend::{Backend, Cursor, Page};
+pub(super) use self::inbox::QUEUE_LENGTH;
+use self::inbox::{Inbox, Job};
+use super::handle::Unnamed;
+use super::{Charge, Reply, Reset, StoreError};
+use crate::clock::Clock;
+use crate::limit::Timestamp;
+
+/// The queue and the thread of one store. The thread ends when the last handle is dropped, or by
+/// [`close`](Self::close).
+pub(crate) struct Engine {
+    name: String,
+    inbox: Arc<Inbox>,
+    clock: Arc<OnceLock<Clock>>,
+    unnamed: Unnamed,
+}
+
+impl Engine {
+    /// An engine whose thread starts when it is first asked for something.
+    pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
+        let clock = Arc::default();
+        let inbox = Inbox::new(name.clone(), writer::starter(backend, Arc::clone(&clock)));
+        Self {
+            name,
+            inbox,
+            clock,
+            unnamed: Unnamed::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.get().unwrap_or(&Clock::System).now()
+    }
+
+    pub(crate) fn unnamed(&self) -> &Unnamed {
+        &self.unnamed
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn set_clock(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
+    }
+
+    /// Sets how long a charge or a look may wait for its answer.
+    pub(super) fn set_deadline(&self, deadline: Duration) {
+        self.inbox.set_deadline(deadline);
+    }
+
+    pub(crate) fn charge(&self, charge: Charge) -> Reply {
+        self.inbox.put_charge(charge)
+    }
+
+    pub(crate) fn peek(&self, look: Charge) -> Reply {
+        self.inbox.put_look(look)
+    }
+
+    /// Resets counters, and says how many used units that gave back.
+    pub(crate) async fn reset(&self, reset: Reset) -> Result<u64, StoreError> {
+        answer(self.inbox.put_job(Job::Reset(reset))).await
+    }
+
+    /// Deletes all expired rows, and says how many those were.
+    pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
+        answer(self.inbox.put_job(Job::Sweep)).await
+    }
+
+    /// Opens the backend now, rather than on first use.
+    pub(super) async fn open(&self) -> Result<(), StoreError> {
+        answer(self.inbox.put_job(Job::Open)).await.map(drop)
+    }
+
+    /// Writes what waits, closes the backend, and ends the thread. Closing once more does nothing.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        match answer(self.inbox.put_job(Job::Close)).await {
+            Ok(_) | Err(StoreError::Closed) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.inbox.abandon();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+type Answer = Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError>;
+
+async fn answer(answer: Answer) -> Result<u64, StoreError> {
+    answer?.await.unwrap_or(Err(StoreError::Closed))
+}

@@ -1,0 +1,27 @@
+//! Where counters are kept.
+//!
+//! A store sees policies, keys and instants; it never sees HTTP, and a key is opaque text to it. `contract.rs` is what
+//! every store must do, in words, and the suite that proves it. `engine/` collects charges into batches for stores
+//! that do I/O; `memory.rs` answers at once.
+
+mod charge;
+mod contract;
+#[cfg(feature = "sqlite")]
+mod engine;
+mod handle;
+mod memory;
+#[cfg(feature = "sqlite")]
+mod merge;
+mod reply;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod store_error;
+
+pub(crate) use self::charge::{Charge, Counter, Outcome, Reset};
+pub use self::contract::Store;
+pub(crate) use self::handle::StoreHandle;
+pub use self::memory::MemoryStore;
+pub(crate) use self::reply::Reply;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::{OpenError, SqliteStore};
+pub use self::store_error::StoreError;

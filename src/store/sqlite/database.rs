@@ -1,0 +1,258 @@
+//! The connection: how it is opened, set, and kept sound after an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::query::Query;
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
+use tokio::time::sleep_until;
+
+use super::{Location, OpenError, schema};
+use crate::clock;
+use crate::store::StoreError;
+use crate::store::engine::QUEUE_LENGTH;
+
+/// Below the deadline of a charge, so that it is the database that gives up first and says why.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long an opening waits for others that hold the file: eight processes that start at once need a fraction of it.
+const OPENING_PATIENCE: Duration = Duration::from_secs(5);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+/// Ten times the hot pages of 10,000 keys; the default of 2 MB holds some 10,000 rows.
+const CACHE_KIB: &str = "-16384";
+/// A WAL that a long read made large is cut back to the size at which SQLite checkpoints by itself.
+const JOURNAL_SIZE_LIMIT: &str = "4194304";
+
+/// One connection of its own, opened when it is needed.
+pub(super) struct Database {
+    location: Location,
+    connection: Option<SqliteConnection>,
+    /// Set while a call is under way: still set at the next one when a call failed or panicked, which may have left
+    /// a transaction open, with the write lock held.
+    is_unsound: bool,
+}
+
+impl Database {
+    pub(super) fn new(location: Location) -> Self {
+        Self {
+            location,
+            connection: None,
+            is_unsound: false,
+        }
+    }
+
+    /// Opens the database and writes to it, and waits for others that do the same.
+    pub(super) async fn open_patiently(&mut self) -> Result<(), StoreError> {
+        let give_up_at = clock::monotonic() + OPENING_PATIENCE;
+        loop {
+            match self.open(true).await {
+                Err(OpenError::Locked(_)) if clock::monotonic() < give_up_at => {
+                    sleep_until((clock::monotonic() + BETWEEN_ATTEMPTS).into()).await;
+                }
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    /// Runs a query to its end, and all statements in it: only then SQLite reports an error at commit, and checkpoints.
+    pub(super) async fn fetch_all(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let connection = self.sound_connection().await?;
+        let result = query.fetch_all(connection).await;
+        self.checked(result).await
+    }
+
+    /// Runs a query to its end, and says how many rows it changed.
+    pub(super) async fn execute(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<u64, StoreError> {
+        let connection = self.sound_connection().await?;
+        let result = query.execute(connection).await;
+        Ok(self.checked(result).await?.rows_affected())
+    }
+
+    async fn sound_connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        if self.is_unsound {
+            self.make_sound().await;
+        }
+        if self.connection.is_none() {
+            self.open(false).await?;
+        }
+        self.is_unsound = true;
+        self.connection.as_mut().ok_or(StoreError::Closed)
+    }
+
+    async fn checked<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        if result.is_err() {
+            self.make_sound().await;
+        }
+        self.is_unsound = false;
+        result.map_err(store_error)
+    }
+
+    pub(super) async fn close(&mut self) -> Result<(), StoreError> {
+        match self.connection.take() {
+            Some(connection) => connection.close().await.map_err(store_error),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a transaction that may be open. A connection of which that is not certain is dropped, which ends it too.
+    async fn make_sound(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            let is_ended = match sqlx::query("ROLLBACK").execute(connection).await {
+                Ok(_) => true,
+                Err(error) => error
+                    .as_database_error()
+                    .is_some_and(|error| error.message().contains("no transaction is active")),
+            };
+            if !is_ended {
+                self.connection = None;
+            }
+        }
+        self.is_unsound = false;
+    }
+
+    async fn open(&mut self, with_probe: bool) -> Result<(), OpenError> {
+        self.location.prepare()?;
+        let opened = self.connect(with_probe).await;
+        self.connection = Some(opened?);
+        Ok(())
+    }
+
+    async fn connect(&self, with_probe: bool) -> Result<SqliteConnection, OpenError> {
+        let mut connection = settings(&self.location)
+            .connect()
+            .await
+            .map_err(|error| self.open_error(error))?;
+        check_version(&mut connection)
+            .await
+            .map_err(|error| self.open_error(error))??;
+        if with_probe {
+            // A file that can be read but not written would fail at the first charge instead.
+            sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK")
+                .execute(&mut connection)
+                .await
+                .map_err(|error| self.open_error(error))?;
+        }
+        schema::ensure(&mut connection)
+            .await
+            .map_err(|error| self.open_error(error))??;
+        Ok(connection)
+    }
+
+    fn open_error(&self, error: sqlx::Error) -> OpenError {
+        let path = self.location.path();
+        match code(&error) {
+            Some(BUSY | LOCKED) => OpenError::Locked(path),
+            Some(PERM | READONLY | CANTOPEN) => OpenError::NotWritable(path),
+            Some(NOTADB) => OpenError::NotADatabase(path),
+            _ => OpenError::failed(error),
+        }
+    }
+}
+
+/// Every setting of the connection, with its reason.
+fn settings(location: &Location) -> SqliteConnectOptions {
+    let options = match location {
+        Location::Memory => SqliteConnectOptions::new().in_memory(true),
+        Location::File { options, .. } => SqliteConnectOptions::clone(options)
+            // Readers never wait for the writer, and a commit is an append. It stays with the file.
+            .journal_mode(SqliteJournalMode::Wal)
+            // No fsync for each commit: a killed process loses nothing, a power failure the last moments.
+            .synchronous(SqliteSynchronous::Normal)
+            .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT)
+            .pragma("cache_size", CACHE_KIB),
+    };
+    options
+        // The file was created by `Location::prepare`, with a mode that SQLite would not give it.
+        .create_if_missing(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        // With fewer, SQLite's thread waits for ours while it holds the write lock.
+        .row_buffer_size(QUEUE_LENGTH + 1)
+        // Two per batch, and logging costs more than some of them.
+        .disable_statement_logging()
+        .thread_name(|_| "tollgate-sqlite".to_owned())
+}
+
+const PERM: u32 = 3;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const NOTADB: u32 = 26;
+
+/// SQLite's result code, without its extension.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error()?.code()?;
+    Some(code.parse::<u32>().ok()? & 0xff)
+}
+
+fn store_error(error: sqlx::Error) -> StoreError {
+    StoreError::Database {
+        is_transient: matches!(code(&error), Some(BUSY | LOCKED | FULL)),
+        source: Arc::new(error),
+    }
+}
+
+/// Refuses a SQLite without STRICT tables and RETURNING (3.37), and warns of one that can lose data when two
+/// connections write and checkpoint at the same moment (before 3.51.3, and the backports 3.44.6 and 3.50.7).
+async fn check_version(
+    connection: &mut SqliteConnection,
+) -> Result<Result<(), OpenError>, sqlx::Error> {
+    let row = sqlx::query("SELECT sqlite_version()")
+        .fetch_all(connection)
+        .await?;
+    let found: String = match row.first() {
+        Some(row) => row.try_get(0)?,
+        None => return Err(sqlx::Error::RowNotFound),
+    };
+    let version = parse_version(&found);
+    if version < (3, 37, 0) {
+        return Ok(Err(OpenError::SqliteTooOld { found }));
+    }
+    if has_wal_reset_fault(version) {
+        tracing::warn!(
+            "SQLite {found} can lose data when several connections write (fixed in 3.51.3): build with a later one"
+        );
+    }
+    Ok(Ok(()))
+}
+
+fn parse_version(version: &str) -> (u32, u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
+    let is_fixed = match version {
+        (3, 44, patch) => patch >= 6,
+        (3, 50, patch) => patch >= 7,
+        version => version >= (3, 51, 3),
+    };
+    !is_fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_that_can_lose_data_are_known() {
+        let faulty = ["3.37.0", "3.40.1", "3.44.5", "3.50.6", "3.51.2", "3.49.9"];
+        let sound = ["3.44.6", "3.50.7", "3.51.3", "3.52.0", "4.0.0"];
+        for version in faulty {
+            assert!(has_wal_reset_fault(parse_version(version)), "{version}");
+        }
+        for version in sound {
+            assert!(!has_wal_reset_fault(parse_version(version)), "{version}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Where a database is, and what may be created there.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use sqlx::sqlite::SqliteConnectOptions;
+
+use super::OpenError;
+
+/// Where a database is.
+#[derive(Clone, Debug)]
+pub(super) enum Location {
+    Memory,
+    File {
+        path: PathBuf,
+        may_create: bool,
+        options: Box<SqliteConnectOptions>,
+    },
+}
+
+impl Location {
+    pub(super) fn from_path(path: &Path) -> Self {
+        if path == Path::new(":memory:") {
+            return Self::Memory;
+        }
+        Self::File {
+            path: path.to_owned(),
+            may_create: true,
+            options: Box::new(SqliteConnectOptions::new().filename(path)),
+        }
+    }
+
+    pub(super) fn from_url(url: &str) -> Result<Self, OpenError> {
+        let rest = url
+            .strip_prefix("sqlite:")
+            .ok_or_else(|| OpenError::InvalidUrl("it does not start with sqlite:".to_owned()))?;
+        let (database, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let database = database.trim_start_matches("//");
+        let mode = query
+            .split('&')
+            .rev()
+            .find_map(|parameter| parameter.strip_prefix("mode="));
+        if database == ":memory:" || mode == Some("memory") {
+            return Ok(Self::Memory);
+        }
+        if database.is_empty() {
+            return Err(OpenError::InvalidUrl("it names no file".to_owned()));
+        }
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(|error| OpenError::InvalidUrl(reason(&error)))?;
+        let path = options.get_filename().to_owned();
+        if mode == Some("ro") {
+            return Err(OpenError::NotWritable(path));
+        }
+        Ok(Self::File {
+            path,
+            may_create: mode != Some("rw"),
+            options: Box::new(options),
+        })
+    }
+
+    /// What log lines call the store: never the whole path.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Memory => "memory".to_owned(),
+            Self::File { path, .. } => path.file_name().map_or_else(
+                || "database".to_owned(),
+                |name| name.to_string_lossy().into_owned(),
+            ),
+        }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Self::Memory => PathBuf::from(":memory:"),
+            Self::File { path, .. } => path.clone(),
+        }
+    }
+
+    /// Makes sure that there is a file, readable by its owner alone when it is new: keys are personal data, and SQLite
+    /// would make it readable by all. The `-wal` and `-shm` files take its mode.
+    pub(super) fn prepare(&self) -> Result<(), OpenError> {
+        let Self::File {
+            path, may_create, ..
+        } = self
+        else {
+            return Ok(());
+        };
+        if path.is_dir() {
+            return Err(OpenError::IsFolder(path.clone()));
+        }
+        if !may_create {
+            return if path.exists() {
+                Ok(())
+            } else {
+                Err(OpenError::NotFound(path.clone()))
+            };
+        }
+        let mut options = OpenOptions::new();
+        // Never a file that exists: closing a descriptor of it would drop the locks this process holds on it.
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                ErrorKind::AlreadyExists => Ok(()),
+                ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                    Err(OpenError::NoFolder(path.clone()))
+                }
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                    Err(OpenError::NotWritable(path.clone()))
+                }
+                _ => Err(OpenError::failed(error)),
+            },
+        }
+    }
+}
+
+/// What sqlx says of a URL, without its prefix.
+fn reason(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Configuration(reason) => reason.to_string(),
+        other => other.to_string(),
+    }
+}

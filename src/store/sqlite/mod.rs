@@ -1,0 +1,223 @@
+//! Counters in an embedded SQLite, through sqlx.
+//!
+//! `database.rs` opens the connection and keeps it sound, `schema.rs` owns the tables, `windows.rs` the statements,
+//! `room.rs` the cap of a database in memory.
+
+mod database;
+mod location;
+mod open_error;
+mod room;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::database::Database;
+use self::location::Location;
+pub use self::open_error::OpenError;
+use self::room::Room;
+use super::contract::sealed::Sealed;
+use super::engine::{Backend, Cursor, Engine, Page};
+use super::merge::Merged;
+use super::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
+#[cfg(any(test, feature = "test-util"))]
+use crate::clock::{Clock, ManualClock};
+use crate::limit::Timestamp;
+
+/// Counters in SQLite: in a file that survives restarts and is shared by every process on the host, or in memory.
+///
+/// Clones are the same store, and all layers on it share its one queue and its one connection. Two stores on one file,
+/// in one process or in several, share its counters: never more than the limit passes.
+///
+/// A charge that was answered "allowed" survives the end of the process, however it ends. After a power failure the
+/// last moments may be lost (`synchronous = NORMAL`). The file must lie on a disk of this host, not on a network share.
+///
+/// | | default |
+/// | --- | --- |
+/// | [`deadline`](Self::deadline) of a charge | 250 ms |
+/// | wait for another process's write | 200 ms |
+/// | queue | 8,192 charges |
+/// | rows in memory | 262,144; a file has no cap |
+///
+/// Expired rows are deleted by the store itself, with or without traffic, a thousand at a time.
+///
+/// # Examples
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("limits.db");
+/// use tollgate::{RateLimitLayer, SqliteStore};
+///
+/// let store = SqliteStore::open(path).await?;
+/// let login = RateLimitLayer::fixed(5, 900).name("login").store(&store);
+/// let api = RateLimitLayer::fixed(100, 60).name("api").store(&store);
+///
+/// // When the server has stopped:
+/// store.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct SqliteStore {
+    engine: Arc<Engine>,
+}
+
+impl SqliteStore {
+    /// Opens a database file, and creates it when it is not there, readable by its owner alone (mode 0600).
+    ///
+    /// The file is put into WAL mode: `-wal` and `-shm` files lie beside it while it is open.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] when the path is a folder, its folder is missing, the file can't be written or is no database,
+    /// was made by a version of this crate that is too new, or stays locked by another process.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::opened(Location::from_path(path.as_ref())).await
+    }
+
+    /// Opens the database of a URL: `sqlite://limits.db` beside the process, `sqlite:///var/lib/app/limits.db`, or
+    /// `sqlite::memory:`.
+    ///
+    /// The file is created like [`open`](Self::open) does, unless the URL says `?mode=rw`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] for what is no SQLite URL, for `?mode=ro`, and as in [`open`](Self::open).
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::opened(Location::from_url(url)?).await
+    }
+
+    /// A database in memory, empty, and gone with the last handle on it. It opens on first use.
+    ///
+    /// It holds 262,144 rows at most. When they are there, expired rows go first, then those with a single used unit,
+    /// then others that were never refused. The row of a key that was refused never goes before its window ends: a new
+    /// key gets [`StoreError::Full`] instead.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::in_memory_of(room::DEFAULT_MAX_ROWS)
+    }
+
+    pub(super) fn in_memory_of(max_rows: u64) -> Self {
+        let backend = Sqlite {
+            database: Database::new(Location::Memory),
+            room: Some(Room::new(max_rows)),
+        };
+        Self {
+            engine: Arc::new(Engine::new(Location::Memory.name(), backend)),
+        }
+    }
+
+    async fn opened(location: Location) -> Result<Self, OpenError> {
+        if matches!(location, Location::Memory) {
+            return Ok(Self::in_memory());
+        }
+        let name = location.name();
+        let backend = Sqlite {
+            database: Database::new(location),
+            room: None,
+        };
+        let engine = Arc::new(Engine::new(name, backend));
+        engine.open().await.map_err(OpenError::from_store)?;
+        Ok(Self { engine })
+    }
+
+    /// Sets how long a charge or a look may wait for its answer, from 1 ms; 250 ms by default. It holds for all clones.
+    ///
+    /// After it the limiter's failure mode decides. The time is real time, also when a test has paused tokio's.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.engine.set_deadline(deadline);
+        self
+    }
+
+    /// Sets the clock that every decision on this store is made by. Only the first call counts.
+    #[cfg(any(test, feature = "test-util"))]
+    #[must_use]
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        self.engine.set_clock(Clock::Manual(clock.clone()));
+        self
+    }
+
+    /// Writes what waits and closes the database, also while layers still hold the store.
+    ///
+    /// Later charges get [`StoreError::Closed`]. Closing a closed store does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database can't be closed cleanly.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.engine.close().await
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("name", &self.engine.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sealed for SqliteStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle::Queued(Arc::clone(&self.engine))
+    }
+}
+
+impl Store for SqliteStore {}
+
+/// The writer's side of the store.
+struct Sqlite {
+    database: Database,
+    room: Option<Room>,
+}
+
+impl Backend for Sqlite {
+    async fn open(&mut self) -> Result<(), StoreError> {
+        self.database.open_patiently().await
+    }
+
+    async fn charge(
+        &mut self,
+        charges: &[Charge],
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        match &mut self.room {
+            Some(room) => room.charge(&mut self.database, charges).await,
+            None => {
+                let merged = Merged::of(charges);
+                let applied = windows::charge(&mut self.database, &merged).await?;
+                Ok(merged.outcomes(&applied).into_iter().map(Ok).collect())
+            }
+        }
+    }
+
+    async fn peek(&mut self, looks: &[Charge]) -> Result<Vec<Outcome>, StoreError> {
+        let found = windows::read(&mut self.database, looks).await?;
+        let outcome = |usage: Option<_>| Outcome {
+            is_admitted: true,
+            usage: usage.unwrap_or_default(),
+        };
+        Ok(found.into_iter().map(outcome).collect())
+    }
+
+    async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
+        windows::reset(&mut self.database, reset, after).await
+    }
+
+    async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
+        let page = windows::sweep(&mut self.database, now, after).await?;
+        if let Some(room) = &mut self.room {
+            room.deleted(page.count);
+        }
+        Ok(page)
+    }
+
+    async fn close(&mut self) -> Result<(), StoreError> {
+        self.database.close().await
+    }
+}

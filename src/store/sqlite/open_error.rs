@@ -1,0 +1,131 @@
+//! Why a database can't be opened.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::store::StoreError;
+
+/// Why a database can't be opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL is no SQLite URL.
+    InvalidUrl(String),
+    /// The path is a folder.
+    IsFolder(PathBuf),
+    /// The folder of the file is missing.
+    NoFolder(PathBuf),
+    /// The file is missing, and the URL says `mode=rw`: it is not to be created.
+    NotFound(PathBuf),
+    /// The file, or its folder, can't be written.
+    NotWritable(PathBuf),
+    /// The file is something else.
+    NotADatabase(PathBuf),
+    /// Another process kept the file locked.
+    Locked(PathBuf),
+    /// The file was written by a later version of this crate, and needs at least schema `oldest_reader`.
+    SchemaTooNew {
+        /// The oldest schema version whose readers the file is good for.
+        oldest_reader: i64,
+        /// The schema version of this crate.
+        supported: i64,
+    },
+    /// The SQLite that is linked lacks what this crate needs.
+    SqliteTooOld {
+        /// Its version.
+        found: String,
+    },
+    /// Something else.
+    Failed(Arc<dyn Error + Send + Sync>),
+}
+
+impl OpenError {
+    pub(super) fn failed(error: impl Error + Send + Sync + 'static) -> Self {
+        Self::Failed(Arc::new(error))
+    }
+
+    /// The error of an opening that went through the engine.
+    pub(super) fn from_store(error: StoreError) -> Self {
+        if let StoreError::Database { source, .. } = &error
+            && let Some(error) = source.downcast_ref::<Self>()
+        {
+            return error.clone();
+        }
+        Self::failed(error)
+    }
+}
+
+impl From<OpenError> for StoreError {
+    fn from(error: OpenError) -> Self {
+        Self::Database {
+            is_transient: matches!(error, OpenError::Locked(_)),
+            source: Arc::new(error),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidUrl(reason) => write!(
+                f,
+                "not a SQLite URL ({reason}): write sqlite://limits.db or sqlite:///var/lib/app/limits.db"
+            ),
+            Self::IsFolder(path) => write!(
+                f,
+                "{} is a folder: name a file in it, like {}",
+                path.display(),
+                path.join("limits.db").display()
+            ),
+            Self::NoFolder(path) => write!(
+                f,
+                "the folder of {} does not exist: create it first",
+                path.display()
+            ),
+            Self::NotFound(path) => write!(
+                f,
+                "{} does not exist, and mode=rw forbids to create it: leave the mode out",
+                path.display()
+            ),
+            Self::NotWritable(path) => write!(
+                f,
+                "{} can't be written: give this process write access to the file and its folder, and leave out mode=ro",
+                path.display()
+            ),
+            Self::NotADatabase(path) => write!(
+                f,
+                "{} is not a SQLite database: name another file, or move this one away",
+                path.display()
+            ),
+            Self::Locked(path) => write!(
+                f,
+                "{} stays locked by another process: find it with fuser or lsof, and end its transaction",
+                path.display()
+            ),
+            Self::SchemaTooNew {
+                oldest_reader,
+                supported,
+            } => write!(
+                f,
+                "the database was written by a later version of tollgate (it needs schema {oldest_reader}, this is {supported}): \
+                 upgrade tollgate, or use another file"
+            ),
+            Self::SqliteTooOld { found } => write!(
+                f,
+                "SQLite {found} is too old: 3.37 is needed; build with sqlx's bundled SQLite"
+            ),
+            Self::Failed(_) => f.write_str("the database can't be opened"),
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(source) => Some(source),
+            _ => None,
+        }
+    }
+}

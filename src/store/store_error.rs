@@ -1,0 +1,69 @@
+//! Why a store gave no answer.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a store gave no answer. A refusal is an answer, not an error.
+///
+/// A charge that ends in an error may have been counted (a commit whose answer came too late), never the other way
+/// round: what was answered "allowed" is stored. No message holds a key, SQL, or a path.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store was closed.
+    Closed,
+    /// More charges wait than the store's queue holds: 8,192.
+    Overloaded,
+    /// The store did not answer within its deadline.
+    DeadlineExceeded,
+    /// The cap on rows or keys is reached, and all that are kept belong to keys that were refused or are in use.
+    Full,
+    /// The store's thread panicked over this batch. The store goes on with the next one.
+    Panicked,
+    /// The database reported an error, or can't be opened again.
+    Database {
+        /// Whether the same call may succeed later without anybody's help: the database was locked, say.
+        is_transient: bool,
+        /// What the database said.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later without anybody's help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Closed => false,
+            Self::Overloaded | Self::DeadlineExceeded | Self::Full | Self::Panicked => true,
+            Self::Database { is_transient, .. } => *is_transient,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",
+            Self::Overloaded => "the rate limit store's queue is full: it gets more charges than it can write",
+            Self::DeadlineExceeded => {
+                "the rate limit store did not answer in time: look for a process that holds its database locked, or a slow disk"
+            }
+            Self::Full => {
+                "the rate limit store holds as many keys as its cap allows, and none of them may go: raise the cap"
+            }
+            Self::Panicked => "the rate limit store's thread panicked: this is a fault in it",
+            Self::Database { .. } => "the rate limit store's database failed",
+        })
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Database { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
