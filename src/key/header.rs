@@ -30,12 +30,10 @@ use crate::limit::Key;
 #[must_use]
 #[track_caller]
 pub fn header(name: &str) -> KeySource {
-    match HeaderName::from_bytes(name.as_bytes()) {
-        Ok(name) => KeySource::new(Header(name)),
-        Err(_) => {
-            panic!("{name:?} can't be a header's name: use letters, digits and -, as in x-api-key")
-        }
-    }
+    let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+        panic!("{name:?} can't be a header's name: use letters, digits and -, as in x-api-key");
+    };
+    KeySource::new(Header(name))
 }
 
 struct Header(HeaderName);

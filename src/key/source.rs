@@ -9,7 +9,7 @@ use http::request::Parts;
 use super::{KeyError, KeyExtractor};
 use crate::limit::Key;
 
-/// Where keys come from: one source, or several of which the first that has a key is believed. Clones are cheap.
+/// Where keys come from: one source, or several of which the first that has a key is believed.
 ///
 /// # Examples
 ///
@@ -21,7 +21,7 @@ use crate::limit::Key;
 /// ```
 #[derive(Clone)]
 pub struct KeySource {
-    chain: Arc<[Arc<dyn KeyExtractor>]>,
+    chain: Vec<Arc<dyn KeyExtractor>>,
 }
 
 impl KeySource {
@@ -29,21 +29,15 @@ impl KeySource {
     #[must_use]
     pub fn new(extractor: impl KeyExtractor) -> Self {
         Self {
-            chain: [Arc::new(extractor) as Arc<dyn KeyExtractor>].into(),
+            chain: vec![Arc::new(extractor)],
         }
     }
 
     /// Asks `next` when this source has no key for a request. An error of this source is not passed over.
     #[must_use]
-    pub fn or(self, next: KeySource) -> Self {
-        Self {
-            chain: self
-                .chain
-                .iter()
-                .chain(next.chain.iter())
-                .cloned()
-                .collect(),
-        }
+    pub fn or(mut self, next: KeySource) -> Self {
+        self.chain.extend(next.chain);
+        self
     }
 
     /// Uses this value when the source has no key for a request. It is of the source's own kind, so that after
@@ -69,7 +63,7 @@ impl KeySource {
     ///
     /// The first [`KeyError`] of a source, or the one that says what the last of them misses.
     pub fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        for extractor in &*self.chain {
+        for extractor in &self.chain {
             if let Some(key) = extractor.extract(parts)? {
                 return Ok(key);
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::timestamp::{millis, seconds_ceil};
 
 /// Ten years of 366 days: long enough for any quota, short enough for every field and column.
-const LONGEST_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
+const LONGEST_WINDOW: Duration = Duration::from_hours(10 * 366 * 24);
 /// The structured-field parsers of clients must take 1,024; a name is read by people and stored in every row.
 const LONGEST_NAME: usize = 64;
 

@@ -65,7 +65,7 @@ impl Limiter {
     /// Counts in this store, which other limiters and other processes may share.
     #[must_use]
     pub fn store(self, store: &impl Store) -> Self {
-        let store = Some(store.handle());
+        let store = Some(store.handle().0);
         Self::of(
             self.inner.policy.clone(),
             store,
@@ -269,10 +269,8 @@ impl Limiter {
         }
         let store = self.store_handle();
         let (policy, store_name) = (&inner.policy, store.name());
-        match key() {
-            Some(key) => tracing::info!("{policy}, key {key}, store {store_name}"),
-            None => tracing::info!("{policy}, store {store_name}"),
-        }
+        let key = key().map_or_else(String::new, |key| format!(", key {key}"));
+        tracing::info!("{policy}{key}, store {store_name}");
         if inner.store.is_some()
             && !policy.is_named()
             && store

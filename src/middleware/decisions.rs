@@ -34,6 +34,7 @@ struct Entry {
 
 impl Decisions {
     /// The decisions, outermost first.
+    #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Decision> + ExactSizeIterator {
         self.entries.iter().map(|entry| &entry.decision)
     }

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::settings::Settings;
+use super::settings::{Settings, Verdict};
 use super::{Decisions, ResponseBody};
 use crate::limiter::Check;
 
@@ -109,11 +109,11 @@ where
                         ..
                     } = deciding;
                     match settings.decide(answer, &mut parts) {
-                        Ok(decisions) => State::Allowed {
+                        Verdict::Allowed(decisions) => State::Allowed {
                             future: service.call(Request::from_parts(parts, body)),
                             finish: Some((settings, decisions)),
                         },
-                        Err(response) => State::Rejected {
+                        Verdict::Rejected(response) => State::Rejected {
                             response: Some(response),
                         },
                     }

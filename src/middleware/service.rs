@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::future::Deciding;
-use super::settings::Settings;
+use super::settings::{Settings, Verdict};
 use super::{Decisions, Rejection, ResponseBody, ResponseFuture};
 
 /// A service with a rate limit in front of it, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -86,12 +86,12 @@ where
         };
         let mut parts = parts;
         match settings.decide(answer, &mut parts) {
-            Ok(decisions) => {
+            Verdict::Allowed(decisions) => {
                 let settings = Arc::clone(settings);
                 let request = Request::from_parts(parts, body);
                 ResponseFuture::allowed(self.inner.call(request), settings, decisions)
             }
-            Err(response) => {
+            Verdict::Rejected(response) => {
                 drop(self.take_ready());
                 ResponseFuture::rejected(response)
             }

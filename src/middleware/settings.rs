@@ -20,6 +20,14 @@ use crate::store::StoreError;
 pub(super) type OnRejection =
     Arc<dyn Fn(&Rejection, &Parts) -> Option<Response<Bytes>> + Send + Sync>;
 
+/// What becomes of a request.
+pub(super) enum Verdict {
+    /// The inner service gets it, with these decisions.
+    Allowed(Decisions),
+    /// This is the answer.
+    Rejected(Response<Bytes>),
+}
+
 /// What a layer is set to.
 #[derive(Clone)]
 pub(super) struct Settings {
@@ -58,17 +66,19 @@ impl Settings {
         &self,
         answer: Result<Decision, StoreError>,
         parts: &mut Parts,
-    ) -> Result<Decisions, Response<Bytes>> {
+    ) -> Verdict {
         let before = parts.extensions.get::<Decisions>().cloned();
         match answer {
             Ok(decision) if decision.is_allowed() => {
                 let before = before.unwrap_or_default();
                 let decisions = before.with(decision, self.limiter.clone());
                 parts.extensions.insert(decisions.clone());
-                Ok(decisions)
+                Verdict::Allowed(decisions)
             }
-            Ok(decision) => Err(self.reject(&Rejection::from(decision), parts, before)),
-            Err(error) => Err(self.reject(&Rejection::from(error), parts, before)),
+            Ok(decision) => {
+                Verdict::Rejected(self.reject(&Rejection::from(decision), parts, before))
+            }
+            Err(error) => Verdict::Rejected(self.reject(&Rejection::from(error), parts, before)),
         }
     }
 

@@ -44,8 +44,10 @@ const ABOUT_BLANK: &str = "about:blank";
 pub struct Problem {
     type_uri: Cow<'static, str>,
     title: Cow<'static, str>,
-    detail: Option<Arc<dyn Fn(&Decision) -> String + Send + Sync>>,
+    detail: Option<Detail>,
 }
+
+type Detail = Arc<dyn Fn(&Decision) -> String + Send + Sync>;
 
 impl Problem {
     /// A problem type of your own, and its title.

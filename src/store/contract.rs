@@ -20,6 +20,10 @@ pub(super) mod sealed {
     use crate::store::StoreHandle;
 
     pub trait Sealed {
-        fn handle(&self) -> StoreHandle;
+        fn handle(&self) -> Handle;
     }
+
+    /// The handle, opaque to others.
+    #[derive(Debug)]
+    pub struct Handle(pub(crate) StoreHandle);
 }

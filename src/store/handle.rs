@@ -25,9 +25,9 @@ impl StoreHandle {
     /// An empty store that lives as long as its handles: an in-memory SQLite, or without it this process's memory.
     pub(crate) fn in_memory() -> Self {
         #[cfg(feature = "sqlite")]
-        return super::SqliteStore::in_memory().handle();
+        return super::SqliteStore::in_memory().handle().0;
         #[cfg(not(feature = "sqlite"))]
-        return super::MemoryStore::new().handle();
+        return super::MemoryStore::new().handle().0;
     }
 
     /// Tells this store from every other one while a handle on it is held.

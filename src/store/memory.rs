@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::contract::sealed::Sealed;
+use super::contract::sealed::{Handle, Sealed};
 use super::handle::Unnamed;
 use super::{Charge, Counter, Outcome, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
@@ -84,8 +84,8 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Sealed for MemoryStore {
-    fn handle(&self) -> StoreHandle {
-        StoreHandle::Memory(Arc::clone(&self.0))
+    fn handle(&self) -> Handle {
+        Handle(StoreHandle::Memory(Arc::clone(&self.0)))
     }
 }
 

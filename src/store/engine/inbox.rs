@@ -152,7 +152,8 @@ impl Inbox {
         for waiter in in_flight {
             visit(waiter);
         }
-        let mut waiting = self.lock();
+        let mut guard = self.lock();
+        let waiting = &mut *guard;
         for queue in [&mut waiting.charges, &mut waiting.looks] {
             // What is late here has not been charged, and must not be.
             let in_time = queue.waiters.iter_mut().position(|waiter| !visit(waiter));
@@ -163,7 +164,7 @@ impl Inbox {
         for waiter in waiting.jobs.iter_mut().map(|(_, waiter)| waiter).chain(job) {
             waiter.fail_if_late(now, JOB_DEADLINE);
         }
-        drop(waiting);
+        drop(guard);
         if late > 0 {
             self.health.failed(&StoreError::DeadlineExceeded, late);
         }

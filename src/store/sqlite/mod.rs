@@ -21,7 +21,7 @@ use self::database::Database;
 use self::location::Location;
 pub use self::open_error::OpenError;
 use self::room::Room;
-use super::contract::sealed::Sealed;
+use super::contract::sealed::{Handle, Sealed};
 use super::engine::{Backend, Cursor, Engine, Page};
 use super::merge::Merged;
 use super::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
@@ -164,8 +164,8 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Sealed for SqliteStore {
-    fn handle(&self) -> StoreHandle {
-        StoreHandle::Queued(Arc::clone(&self.engine))
+    fn handle(&self) -> Handle {
+        Handle(StoreHandle::Queued(Arc::clone(&self.engine)))
     }
 }
 
