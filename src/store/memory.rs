@@ -266,3 +266,86 @@ impl Rows {
         units
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::suite::{Subject, contract_suite};
+
+    contract_suite!(Subject::new(async |clock| (
+        MemoryStore::new().clock(&clock),
+        ()
+    )));
+
+    fn charge(key: &Key, limit: u32, at: i64) -> Charge {
+        Charge {
+            counter: Arc::new(Counter {
+                name: "p".to_owned(),
+                window: Duration::from_secs(60),
+            }),
+            key: key.clone(),
+            limit,
+            cost: 1,
+            at: Timestamp::from_unix_millis(at),
+        }
+    }
+
+    #[test]
+    fn a_flood_of_keys_stays_under_the_cap_and_frees_no_refused_key() {
+        let store = MemoryStore::new().max_keys(100);
+        let refused = Key::new("user", "refused");
+        for _ in 0..2 {
+            let _ = store.0.charge(&charge(&refused, 1, 0));
+        }
+        for n in 0..10_000 {
+            store
+                .0
+                .charge(&charge(&Key::new("flood", n), 1, 0))
+                .unwrap();
+            assert!(store.0.rows().counters.len() <= 100);
+        }
+        assert!(
+            !store
+                .0
+                .charge(&charge(&refused, 1, 59_999))
+                .unwrap()
+                .is_admitted
+        );
+    }
+
+    #[test]
+    fn the_keys_with_the_fewest_units_go_first() {
+        let store = MemoryStore::new().max_keys(10);
+        let busy = Key::new("user", "busy");
+        for _ in 0..5 {
+            store.0.charge(&charge(&busy, 9, 0)).unwrap();
+        }
+        for n in 0..100 {
+            store
+                .0
+                .charge(&charge(&Key::new("flood", n), 9, 0))
+                .unwrap();
+        }
+        assert_eq!(store.0.charge(&charge(&busy, 9, 0)).unwrap().usage.used, 6);
+    }
+
+    #[test]
+    fn a_new_key_gets_an_error_while_all_are_refused_ones() {
+        let store = MemoryStore::new().max_keys(10);
+        let keys: Vec<_> = (0..10).map(|n| Key::new("user", n)).collect();
+        for key in keys.iter().chain(&keys) {
+            store.0.charge(&charge(key, 1, 0)).unwrap();
+        }
+        let new = Key::new("user", "new");
+        let answer = store.0.charge(&charge(&new, 1, 0));
+        assert!(matches!(answer, Err(StoreError::Full)), "{answer:?}");
+        assert!(!store.0.charge(&charge(&keys[0], 1, 0)).unwrap().is_admitted);
+        assert!(
+            store
+                .0
+                .charge(&charge(&new, 1, 120_000))
+                .unwrap()
+                .is_admitted
+        );
+    }
+}

@@ -97,7 +97,29 @@ impl<'a> Merged<'a> {
             entry.insert_entry((group, run));
             places.push((group, run, 0));
         }
-        Self { groups, places }
+        let mut merged = Self { groups, places };
+        merged.sort_by_round(&rounds);
+        merged
+    }
+
+    /// Puts first runs before second ones: a group may have been begun by a counter's second run before another
+    /// counter's first one began the next.
+    fn sort_by_round(&mut self, rounds: &[u32]) {
+        if rounds.is_sorted() {
+            return;
+        }
+        let mut order: Vec<u32> = (0..index(rounds.len())).collect();
+        order.sort_by_key(|&group| rounds[group as usize]);
+        let mut moved_to = vec![0; order.len()];
+        for (to, &from) in order.iter().enumerate() {
+            moved_to[from as usize] = index(to);
+        }
+        let mut groups: Vec<_> = self.groups.drain(..).zip(&moved_to).collect();
+        groups.sort_by_key(|(_, to)| **to);
+        self.groups = groups.into_iter().map(|(group, _)| group).collect();
+        for (group, ..) in &mut self.places {
+            *group = moved_to[*group as usize];
+        }
     }
 
     /// How many rows the batch writes.

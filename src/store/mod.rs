@@ -16,6 +16,8 @@ mod reply;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store_error;
+#[cfg(test)]
+mod suite;
 
 pub(crate) use self::charge::{Charge, Counter, Outcome, Reset};
 pub use self::contract::Store;

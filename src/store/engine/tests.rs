@@ -1,1 +1,333 @@
+//! The engine on a backend that a test holds, breaks, and looks into.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::*;
+use crate::limit::Key;
+use crate::limit::fixed_window::Usage;
+use crate::store::{Counter, Outcome};
+
+/// What a test sees and does of the backend.
+#[derive(Default)]
+struct Remote {
+    batches: Mutex<Vec<Vec<String>>>,
+    looks: AtomicUsize,
+    is_closed: AtomicBool,
+    release: Notify,
+}
+
+/// A backend that admits everything, except for keys that tell it to do something else.
+struct Fake {
+    remote: Arc<Remote>,
+    /// Told when a call is under way.
+    events: mpsc::UnboundedSender<&'static str>,
+}
+
+fn failure() -> StoreError {
+    StoreError::Database {
+        is_transient: true,
+        source: Arc::new(std::fmt::Error),
+    }
+}
+
+impl Backend for Fake {
+    async fn open(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn charge(
+        &mut self,
+        charges: &[Charge],
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let keys: Vec<_> = charges
+            .iter()
+            .map(|charge| charge.key.as_str().to_owned())
+            .collect();
+        let has = |key: &str| keys.iter().any(|other| other == key);
+        let (panics, hangs, fails) = (has("do:panic"), has("do:hang"), has("do:fail"));
+        self.remote.batches.lock().unwrap().push(keys);
+        self.events.send("charge").unwrap();
+        if hangs {
+            self.remote.release.notified().await;
+        }
+        assert!(!panics, "as the test wants it");
+        if fails {
+            return Err(failure());
+        }
+        let outcome = Outcome {
+            is_admitted: true,
+            usage: Usage::default(),
+        };
+        Ok(charges.iter().map(|_| Ok(outcome)).collect())
+    }
+
+    async fn peek(&mut self, looks: &[Charge]) -> Result<Vec<Outcome>, StoreError> {
+        self.remote.looks.fetch_add(looks.len(), Ordering::SeqCst);
+        let outcome = Outcome {
+            is_admitted: true,
+            usage: Usage::default(),
+        };
+        Ok(vec![outcome; looks.len()])
+    }
+
+    async fn reset(&mut self, _: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
+        self.page(after, 3)
+    }
+
+    async fn sweep(&mut self, _: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
+        self.events.send("sweep").unwrap();
+        self.page(after, 2)
+    }
+
+    async fn close(&mut self) -> Result<(), StoreError> {
+        self.remote.is_closed.store(true, Ordering::SeqCst);
+        self.events.send("close").unwrap();
+        Ok(())
+    }
+}
+
+impl Fake {
+    /// Pages of ten, so many of them.
+    fn page(&self, after: Option<Cursor>, pages: i64) -> Result<Page, StoreError> {
+        let page = after.map_or(1, |after| after.window_start + 1);
+        let next = (page < pages).then(|| Cursor {
+            policy: String::new(),
+            key: String::new(),
+            window_start: page,
+        });
+        Ok(Page {
+            count: 10,
+            kept: 1,
+            next,
+        })
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    remote: Arc<Remote>,
+    events: mpsc::UnboundedReceiver<&'static str>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let remote = Arc::new(Remote::default());
+        let fake = Fake {
+            remote: Arc::clone(&remote),
+            events: sender,
+        };
+        Self {
+            engine: Engine::new("fake".to_owned(), fake),
+            remote,
+            events,
+        }
+    }
+
+    fn charge(&self, key: &str) -> Reply {
+        self.engine.charge(charge(key))
+    }
+
+    /// Waits until the backend is in such a call.
+    async fn until(&mut self, event: &str) {
+        while self.events.recv().await != Some(event) {}
+    }
+
+    fn batches(&self) -> Vec<Vec<String>> {
+        self.remote.batches.lock().unwrap().clone()
+    }
+}
+
+fn charge(key: &str) -> Charge {
+    Charge {
+        counter: Arc::new(Counter {
+            name: "p".to_owned(),
+            window: Duration::from_secs(1),
+        }),
+        key: Key::new("do", key),
+        limit: 1,
+        cost: 1,
+        at: Timestamp::from_unix_millis(0),
+    }
+}
+
+#[tokio::test]
+async fn what_comes_while_a_batch_is_written_makes_the_next_one() {
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let others: Vec<_> = ["a", "b", "c"].map(|key| bench.charge(key)).into();
+    bench.remote.release.notify_one();
+    first.await.unwrap();
+    for other in others {
+        other.await.unwrap();
+    }
+    assert_eq!(
+        bench.batches(),
+        [vec!["do:hang"], vec!["do:a", "do:b", "do:c"]]
+    );
+}
+
+#[tokio::test]
+async fn a_panic_is_told_to_its_batch_and_ends_nothing() {
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let batch = ["a", "panic"].map(|key| bench.charge(key));
+    bench.remote.release.notify_one();
+    first.await.unwrap();
+    for reply in batch {
+        let answer = reply.await;
+        assert!(matches!(answer, Err(StoreError::Panicked)), "{answer:?}");
+    }
+    bench.charge("b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_batch_is_told_to_all_of_it_and_ends_nothing() {
+    let bench = Bench::new();
+    let error = bench.charge("fail").await.unwrap_err();
+    assert!(error.is_transient());
+    bench.charge("a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_given_up_at_the_deadline_also_in_paused_time() {
+    let mut bench = Bench::new();
+    bench.engine.set_deadline(Duration::from_millis(20));
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let second = bench.charge("late");
+    let looked = bench.engine.peek(charge("look"));
+    for reply in [first, second, looked] {
+        let answer = reply.await;
+        assert!(
+            matches!(answer, Err(StoreError::DeadlineExceeded)),
+            "{answer:?}"
+        );
+    }
+    bench.remote.release.notify_one();
+    bench.engine.set_deadline(Duration::from_secs(60));
+    bench.charge("after").await.unwrap();
+    assert_eq!(
+        bench.batches(),
+        [["do:hang"], ["do:after"]],
+        "what was late was not charged"
+    );
+    assert_eq!(bench.remote.looks.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_time_makes_no_charge_late() {
+    let bench = Bench::new();
+    for _ in 0..200 {
+        bench.charge("a").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_cancelled_before_its_batch_is_not_charged() {
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let kept = bench.charge("kept");
+    drop(bench.charge("cancelled"));
+    let last = bench.charge("last");
+    bench.remote.release.notify_one();
+    for reply in [first, kept, last] {
+        reply.await.unwrap();
+    }
+    assert_eq!(bench.batches()[1..], [["do:kept", "do:last"]]);
+}
+
+#[tokio::test]
+async fn a_full_queue_answers_at_once() {
+    let mut bench = Bench::new();
+    bench.engine.set_deadline(Duration::from_secs(60));
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let waiting: Vec<_> = (0..QUEUE_LENGTH).map(|_| bench.charge("a")).collect();
+    let mut beyond = bench.charge("beyond");
+    let answer = beyond.take_ready();
+    assert!(
+        matches!(answer, Some(Err(StoreError::Overloaded))),
+        "{answer:?}"
+    );
+    bench.remote.release.notify_one();
+    first.await.unwrap();
+    for reply in waiting {
+        reply.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn closing_writes_what_waits_and_ends_the_store() {
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let waiting = bench.charge("a");
+    let release = Arc::clone(&bench.remote);
+    let (closed, ()) = tokio::join!(bench.engine.close(), async {
+        release.release.notify_one();
+    });
+    closed.unwrap();
+    first.await.unwrap();
+    waiting.await.unwrap();
+    assert!(bench.remote.is_closed.load(Ordering::SeqCst));
+    let late = bench.charge("late").await;
+    assert!(matches!(late, Err(StoreError::Closed)), "{late:?}");
+    assert!(matches!(
+        bench.engine.sweep().await,
+        Err(StoreError::Closed)
+    ));
+    bench.engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_handle_closes_the_store() {
+    let Bench {
+        engine,
+        remote,
+        mut events,
+    } = Bench::new();
+    engine.charge(charge("a")).await.unwrap();
+    drop(engine);
+    while events.recv().await.is_some() {}
+    assert!(remote.is_closed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_store_sweeps_without_traffic() {
+    let mut bench = Bench::new();
+    bench.engine.open().await.unwrap();
+    bench.until("sweep").await;
+    bench.until("sweep").await;
+    assert!(bench.batches().is_empty());
+}
+
+#[tokio::test]
+async fn a_long_job_goes_on_page_by_page() {
+    let bench = Bench::new();
+    let reset = Reset {
+        counter: charge("a").counter,
+        key: Key::new("user", 42),
+        with_keys_under: true,
+        at: Timestamp::from_unix_millis(0),
+    };
+    assert_eq!(bench.engine.reset(reset).await.unwrap(), 30);
+    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+}
+
+#[test]
+fn a_store_outlives_the_runtime_that_first_used_it() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(bench.charge("a")).unwrap();
+    }
+}

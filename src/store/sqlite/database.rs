@@ -102,6 +102,12 @@ impl Database {
         }
     }
 
+    /// Leaves the database as a call that panicked does.
+    #[cfg(test)]
+    pub(super) fn mark_unsound(&mut self) {
+        self.is_unsound = true;
+    }
+
     /// Ends a transaction that may be open. A connection of which that is not certain is dropped, which ends it too.
     async fn make_sound(&mut self) {
         if let Some(connection) = &mut self.connection {

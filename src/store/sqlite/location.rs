@@ -38,10 +38,11 @@ impl Location {
             .ok_or_else(|| OpenError::InvalidUrl("it does not start with sqlite:".to_owned()))?;
         let (database, query) = rest.split_once('?').unwrap_or((rest, ""));
         let database = database.trim_start_matches("//");
-        let mode = query
-            .split('&')
-            .rev()
-            .find_map(|parameter| parameter.strip_prefix("mode="));
+        let last = |name: &str| {
+            let mut parameters = query.split('&').rev();
+            parameters.find_map(|parameter| parameter.strip_prefix(name)?.strip_prefix('='))
+        };
+        let mode = last("mode");
         if database == ":memory:" || mode == Some("memory") {
             return Ok(Self::Memory);
         }
@@ -51,7 +52,7 @@ impl Location {
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|error| OpenError::InvalidUrl(reason(&error)))?;
         let path = options.get_filename().to_owned();
-        if mode == Some("ro") {
+        if mode == Some("ro") || last("immutable").is_some_and(|value| value != "0") {
             return Err(OpenError::NotWritable(path));
         }
         Ok(Self::File {

@@ -91,7 +91,7 @@ impl fmt::Display for OpenError {
             ),
             Self::NotWritable(path) => write!(
                 f,
-                "{} can't be written: give this process write access to the file and its folder, and leave out mode=ro",
+                "{} can't be written: give this process write access to the file and its folder, and leave out mode=ro and immutable",
                 path.display()
             ),
             Self::NotADatabase(path) => write!(

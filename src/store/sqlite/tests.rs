@@ -1,1 +1,446 @@
+//! What is SQLite's own: files, locks, full disks, and the rows themselves.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
+use sqlx::{Connection, Executor, Row, SqliteConnection};
+use tempfile::TempDir;
+
+use super::*;
+use crate::limit::Key;
+use crate::store::Counter;
+use crate::store::suite::{Subject, contract_suite};
+
+const NOW: i64 = 1_800_000_000_000;
+
+mod in_memory {
+    use super::*;
+
+    contract_suite!(Subject::new(async |clock| (
+        SqliteStore::in_memory().clock(&clock),
+        ()
+    )));
+}
+
+mod in_a_file {
+    use super::*;
+
+    contract_suite!(Subject::new(async |clock| {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path().join("limits.db"))
+            .await
+            .unwrap();
+        (store.clock(&clock), folder)
+    }));
+}
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    (folder, path)
+}
+
+async fn other_connection(path: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(path);
+    SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+async fn rows(path: &Path, query: &'static str) -> Vec<SqliteRow> {
+    let mut connection = other_connection(path).await;
+    let rows = sqlx::query(query).fetch_all(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    rows
+}
+
+fn charge(key: impl std::fmt::Display, limit: u32) -> Charge {
+    Charge {
+        counter: Arc::new(Counter {
+            name: "p".to_owned(),
+            window: Duration::from_secs(60),
+        }),
+        key: Key::new("user", key.to_string()),
+        limit,
+        cost: 1,
+        at: Timestamp::from_unix_millis(NOW),
+    }
+}
+
+async fn used(store: &SqliteStore, key: &str) -> u64 {
+    store.engine.peek(charge(key, 1)).await.unwrap().usage.used
+}
+
+fn backend(path: &Path) -> Sqlite {
+    Sqlite {
+        database: Database::new(Location::from_path(path)),
+        room: None,
+    }
+}
+
+#[tokio::test]
+async fn a_new_file_and_what_lies_beside_it_are_readable_by_the_owner_alone() {
+    let (folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.engine.charge(charge("a", 1)).await.unwrap();
+    let mut modes = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        modes.push((entry.file_name().into_string().unwrap(), mode));
+    }
+    modes.sort();
+    let expected = ["limits.db", "limits.db-shm", "limits.db-wal"];
+    assert_eq!(modes, expected.map(|name| (name.to_owned(), 0o600)));
+}
+
+#[tokio::test]
+async fn a_reopened_file_keeps_its_counts() {
+    let (_folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.engine.charge(charge("a", 3)).await.unwrap();
+    store.close().await.unwrap();
+    let url = format!("sqlite://{}", path.display());
+    let store = SqliteStore::connect(&url).await.unwrap();
+    assert_eq!(used(&store, "a").await, 1);
+}
+
+#[tokio::test]
+async fn what_waits_is_written_when_the_store_is_closed_though_it_is_still_held() {
+    let (_folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let held = store.clone();
+    let replies: Vec<_> = (0..500)
+        .map(|_| store.engine.charge(charge("a", 1_000)))
+        .collect();
+    store.close().await.unwrap();
+    for reply in replies {
+        assert!(reply.await.unwrap().is_admitted);
+    }
+    let rows = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
+    assert_eq!(rows[0].get::<i64, _>(0), 500);
+    let late = held.engine.charge(charge("a", 1_000)).await;
+    assert!(matches!(late, Err(StoreError::Closed)), "{late:?}");
+    held.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_told_with_its_cure() {
+    let (folder, path) = folder();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(
+        &text,
+        "no database, but long enough to have a header".repeat(99),
+    )
+    .unwrap();
+    let url = |rest: &str| format!("sqlite://{}{rest}", path.display());
+    let cases = [
+        (SqliteStore::open(folder.path()).await, "is a folder"),
+        (
+            SqliteStore::open(folder.path().join("no/limits.db")).await,
+            "does not exist: create it",
+        ),
+        (
+            SqliteStore::open(text.join("limits.db")).await,
+            "does not exist: create it",
+        ),
+        (SqliteStore::open(&text).await, "is not a SQLite database"),
+        (
+            SqliteStore::connect("postgres://host/db").await,
+            "not a SQLite URL",
+        ),
+        (SqliteStore::connect("sqlite://").await, "names no file"),
+        (
+            SqliteStore::connect(&url("?mode=nonsense")).await,
+            "nonsense",
+        ),
+        (
+            SqliteStore::connect(&url("?mode=rw")).await,
+            "mode=rw forbids",
+        ),
+        (
+            SqliteStore::connect(&url("?mode=ro")).await,
+            "leave out mode=ro",
+        ),
+        (
+            SqliteStore::connect(&url("?immutable=1")).await,
+            "leave out",
+        ),
+    ];
+    for (result, message) in cases {
+        let error = result.expect_err(message).to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    assert!(!path.exists(), "a failed opening leaves no file behind");
+}
+
+#[tokio::test]
+async fn a_schema_is_refused_only_when_this_version_cannot_work_on_it() {
+    let (_folder, path) = folder();
+    SqliteStore::open(&path)
+        .await
+        .unwrap()
+        .close()
+        .await
+        .unwrap();
+    let mut connection = other_connection(&path).await;
+    connection
+        .execute("UPDATE rate_limit_schema SET version = 9")
+        .await
+        .unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.close().await.unwrap();
+    connection
+        .execute("UPDATE rate_limit_schema SET oldest_reader = 9")
+        .await
+        .unwrap();
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::SchemaTooNew {
+                oldest_reader: 9,
+                supported: 1
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_that_create_one_file_at_once_all_start() {
+    let (_folder, path) = folder();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            tokio::spawn(async move {
+                let store = SqliteStore::open(path).await?;
+                let outcome = store.engine.charge(charge("a", 3)).await.unwrap();
+                Ok::<_, OpenError>((store, outcome.is_admitted))
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += usize::from(task.await.unwrap().unwrap().1);
+    }
+    assert_eq!(admitted, 3);
+}
+
+#[tokio::test]
+async fn two_policies_on_one_file_do_not_touch_each_other() {
+    let (_folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let of = |name: &str, seconds| Charge {
+        counter: Arc::new(Counter {
+            name: name.to_owned(),
+            window: Duration::from_secs(seconds),
+        }),
+        ..charge("a", 2)
+    };
+    for _ in 0..3 {
+        store.engine.charge(of("minute", 60)).await.unwrap();
+        store.engine.charge(of("hour", 3_600)).await.unwrap();
+    }
+    let mut backend = backend(&path);
+    let later = Timestamp::from_unix_millis(NOW + 600_000);
+    assert_eq!(backend.sweep(later, None).await.unwrap().count, 1);
+    let left = rows(&path, "SELECT policy, used, denied FROM rate_limit_windows").await;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].get::<String, _>(0), "hour");
+    assert_eq!((left[0].get::<i64, _>(1), left[0].get::<i64, _>(2)), (2, 1));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_never_allowed() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    let pages = sqlx::query("PRAGMA max_page_count = 12");
+    backend.database.fetch_all(pages).await.unwrap();
+    let (mut admitted, mut failed) = (0, 0);
+    for batch in 0..40 {
+        let charges: Vec<_> = (0..100).map(|n| charge(batch * 100 + n, 1)).collect();
+        match backend.charge(&charges).await {
+            Ok(answers) => {
+                admitted += answers
+                    .iter()
+                    .filter(|answer| answer.as_ref().unwrap().is_admitted)
+                    .count();
+            }
+            Err(error) => {
+                failed += 1;
+                assert!(error.is_transient(), "{error:?}");
+            }
+        }
+    }
+    assert!(
+        admitted > 0 && failed > 0,
+        "{admitted} admitted, {failed} batches failed"
+    );
+    let stored = rows(
+        &path,
+        "SELECT coalesce(sum(used), 0) FROM rate_limit_windows",
+    )
+    .await;
+    assert_eq!(
+        usize::try_from(stored[0].get::<i64, _>(0)).unwrap(),
+        admitted
+    );
+    let pages = sqlx::query("PRAGMA max_page_count = 1000000");
+    backend.database.fetch_all(pages).await.unwrap();
+    assert!(
+        backend.charge(&[charge("later", 1)]).await.is_ok(),
+        "it goes on when there is room"
+    );
+}
+
+#[tokio::test]
+async fn a_transaction_that_a_panic_left_open_is_ended_by_the_next_call() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    backend
+        .database
+        .fetch_all(sqlx::query("BEGIN IMMEDIATE"))
+        .await
+        .unwrap();
+    backend.database.mark_unsound();
+    backend.charge(&[charge("a", 1)]).await.unwrap();
+    let mut other = other_connection(&path).await;
+    other.execute("BEGIN IMMEDIATE; COMMIT").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
+    let (_folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let mut other = other_connection(&path).await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let error = store.engine.charge(charge("a", 1)).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    let looked = store.engine.peek(charge("a", 1)).await;
+    assert!(
+        looked.is_ok(),
+        "readers do not wait for a writer: {looked:?}"
+    );
+    other.execute("ROLLBACK").await.unwrap();
+    assert!(
+        store
+            .engine
+            .charge(charge("a", 1))
+            .await
+            .unwrap()
+            .is_admitted
+    );
+}
+
+#[tokio::test]
+async fn the_wal_stays_small_under_load_with_readers() {
+    let (folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    let mut reader = other_connection(&path).await;
+    let mut largest = 0;
+    for commit in 0_u32..20_000 {
+        let charges: Vec<_> = (0..5)
+            .map(|n| charge((commit * 7 + n * 1_013) % 5_000, u32::MAX))
+            .collect();
+        backend.charge(&charges).await.unwrap();
+        if commit % 100 == 0 {
+            sqlx::query("SELECT sum(used) FROM rate_limit_windows")
+                .fetch_all(&mut reader)
+                .await
+                .unwrap();
+            let wal = std::fs::metadata(folder.path().join("limits.db-wal")).unwrap();
+            largest = largest.max(wal.len());
+        }
+    }
+    assert!(largest < 16_000_000, "{largest} bytes");
+    let stored = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
+    assert_eq!(stored[0].get::<i64, _>(0), 100_000);
+}
+
+#[tokio::test]
+async fn the_view_shows_readable_times() {
+    let (_folder, path) = folder();
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.engine.charge(charge("a", 3)).await.unwrap();
+    let rows = rows(&path, "SELECT * FROM rate_limit_usage").await;
+    assert_eq!(rows[0].get::<String, _>("key"), "user:a");
+    assert_eq!(
+        rows[0].get::<String, _>("window_start"),
+        "2027-01-15T08:00:00.000Z"
+    );
+    assert_eq!(rows[0].get::<i64, _>("limit"), 3);
+}
+
+mod cap {
+    use super::*;
+
+    async fn is_admitted(store: &SqliteStore, charge: Charge) -> Result<bool, StoreError> {
+        Ok(store.engine.charge(charge).await?.is_admitted)
+    }
+
+    async fn flood(store: &SqliteStore, from: u32, to: u32) {
+        let replies: Vec<_> = (from..to)
+            .map(|n| store.engine.charge(charge(n, 9)))
+            .collect();
+        for reply in replies {
+            reply.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_keys_frees_no_refused_key() {
+        let store = SqliteStore::in_memory_of(100);
+        assert!(is_admitted(&store, charge("refused", 1)).await.unwrap());
+        assert!(!is_admitted(&store, charge("refused", 1)).await.unwrap());
+        for from in (0..5_000).step_by(50) {
+            flood(&store, from, from + 50).await;
+        }
+        assert!(!is_admitted(&store, charge("refused", 1)).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_shot_keys_go_before_busy_ones() {
+        let store = SqliteStore::in_memory_of(100);
+        for _ in 0..5 {
+            store.engine.charge(charge("busy", 9)).await.unwrap();
+        }
+        for from in (0..2_000).step_by(10) {
+            flood(&store, from, from + 10).await;
+        }
+        assert_eq!(used(&store, "busy").await, 5);
+    }
+
+    #[tokio::test]
+    async fn a_new_key_gets_an_error_while_all_are_refused_ones() {
+        let store = SqliteStore::in_memory_of(20);
+        for _ in 0..2 {
+            let replies: Vec<_> = (0..20).map(|n| store.engine.charge(charge(n, 1))).collect();
+            for reply in replies {
+                reply.await.unwrap();
+            }
+        }
+        let batch = [charge("new", 1), charge(3, 1)].map(|charge| store.engine.charge(charge));
+        let [new, old] = batch;
+        let new = new.await;
+        assert!(matches!(new, Err(StoreError::Full)), "{new:?}");
+        assert!(!old.await.unwrap().is_admitted);
+        let later = Charge {
+            at: Timestamp::from_unix_millis(NOW + 120_000),
+            ..charge("new", 1)
+        };
+        assert!(is_admitted(&store, later).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_known_keys_evicts_nobody() {
+        let store = SqliteStore::in_memory_of(100);
+        flood(&store, 0, 100).await;
+        flood(&store, 0, 100).await;
+        for n in 0..100 {
+            assert_eq!(used(&store, &n.to_string()).await, 2, "{n}");
+        }
+    }
+}
