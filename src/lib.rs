@@ -1,13 +1,59 @@
-//! Durable, exact, fast rate limiting as a tower layer.
+//! Durable, exact, fast rate limiting as a [tower](https://docs.rs/tower) layer.
+//!
+//! [`RateLimitLayer`] goes in front of any `tower::Service<http::Request<_>>`: an axum route or router, a hyper service,
+//! any tower stack. It takes a key from the request, charges a [`Policy`] for that key, and answers `429` with a problem
+//! document and `Retry-After` before the inner service runs. The counts are kept in SQLite: on a file they survive
+//! restarts and are shared by every process on the host, and never one request over the limit passes.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use axum::{Router, routing::get};
+//! use tollgate::{RateLimitLayer, SqliteStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("limits.db");
+//! let store = SqliteStore::open(path).await?;
+//! let app = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::fixed(3, 60).name("hello").store(&store))
+//!     .into_make_service_with_connect_info::<SocketAddr>();
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! | --- | --- |
+//! | the layer, its settings and their defaults | [`RateLimitLayer`] |
+//! | who is limited: addresses, headers, users | [`key`] |
+//! | limits without HTTP, looking and resetting | [`Limiter`] |
+//! | the database: files, processes, durability | [`SqliteStore`] |
+//! | the answers that the layer makes | [`Rejection`], [`Problem`] |
+//! | what was decided, for handlers and logs | [`Decisions`], [`Decision`] |
+//!
+//! # Features
+//!
+//! | | default | |
+//! | --- | --- | --- |
+//! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
+//! | `axum` | yes | reads axum's `ConnectInfo`, and lets a handler return a [`Rejection`] |
+//! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod limit;
 
 mod clock;
 pub mod key;
-mod limit;
-mod limiter;
-mod middleware;
 mod response;
+
 mod store;
+
+mod limiter;
+
+mod middleware;
 
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
@@ -22,3 +68,16 @@ pub use self::response::{Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore};
+
+/// The guide pages' code must compile.
+#[cfg(all(doctest, feature = "sqlite", feature = "axum"))]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/getting-started.md")]
+    mod getting_started {}
+    #[doc = include_str!("../docs/keys.md")]
+    mod keys {}
+    #[doc = include_str!("../docs/sqlite.md")]
+    mod sqlite {}
+}

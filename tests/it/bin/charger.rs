@@ -1,0 +1,62 @@
+//! A process that charges a key, for tests of several processes on one file.
+//!
+//! Arguments: the file, the limit, the window in seconds, the instant in milliseconds, the tasks, the charges of each.
+//! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer.
+
+use std::env;
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+
+use tollgate::{Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [path, limit, seconds, at, tasks, charges] = &arguments[..] else {
+        return Err("give file, limit, seconds, instant, tasks, charges".into());
+    };
+    let clock = ManualClock::new(Timestamp::from_unix_millis(at.parse()?));
+    let store = SqliteStore::open(path).await?.clock(&clock);
+    let policy = Policy::fixed(limit.parse()?, seconds.parse()?).name("shared");
+    let limiter = Limiter::new(policy).store(&store);
+    let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
+
+    say("ready")?;
+    io::stdin().lock().read_line(&mut String::new())?;
+    let tasks: Vec<_> = (0..tasks)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let key = Key::new("user", "alice");
+                for _ in 0..charges {
+                    if charge(&limiter, &key).await? {
+                        say("admitted")?;
+                    }
+                }
+                Ok::<_, io::Error>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    store.close().await?;
+    Ok(())
+}
+
+/// Charges once; a store that is busy with the other processes is asked again.
+async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
+    loop {
+        match limiter.check(key).await {
+            Ok(decision) => return Ok(decision.is_allowed()),
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}
+
+fn say(word: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{word}")?;
+    out.flush()
+}
