@@ -38,11 +38,12 @@ pub fn extension<T: Send + Sync + 'static>(key_of: impl ExtensionKey<T>) -> KeyS
     })
 }
 
-/// A closure that [`extension`] takes: `Fn(&T) -> impl IntoKey`. There is nothing to implement.
-pub trait ExtensionKey<T>: Send + Sync + 'static {
-    /// The key of a value.
-    #[doc(hidden)]
-    fn key_of(&self, value: &T, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError>;
+/// What [`extension`] takes: a closure from `&T` to anything that [`IntoKey`] names. There is nothing to implement.
+pub trait ExtensionKey<T>:
+    Fn(&T) -> <Self as ExtensionKey<T>>::Output + Send + Sync + 'static
+{
+    /// What the closure returns.
+    type Output: IntoKey;
 }
 
 impl<T, F, K> ExtensionKey<T> for F
@@ -50,9 +51,7 @@ where
     F: Fn(&T) -> K + Send + Sync + 'static,
     K: IntoKey,
 {
-    fn key_of(&self, value: &T, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError> {
-        self(value).into_key(kind_of)
-    }
+    type Output = K;
 }
 
 struct Extension<T, F> {
@@ -63,7 +62,7 @@ struct Extension<T, F> {
 impl<T: Send + Sync + 'static, F: ExtensionKey<T>> KeyExtractor for Extension<T, F> {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
         match parts.extensions.get::<T>() {
-            Some(value) => self.key_of.key_of(value, &key_of_kind::<T>),
+            Some(value) => (self.key_of)(value).into_key(&key_of_kind::<T>),
             None => Ok(None),
         }
     }

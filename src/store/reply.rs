@@ -40,8 +40,8 @@ impl Future for Reply {
         let answer = match &mut *self {
             Self::Later(receiver) => match Pin::new(receiver).poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                // The writer answers all it took, also when it panics: a sender that is gone is a writer that is gone.
-                Poll::Ready(answer) => answer.unwrap_or(Err(StoreError::Closed)),
+                // The writer answers all it takes, and all that is left when it closes: it must have panicked.
+                Poll::Ready(answer) => answer.unwrap_or(Err(StoreError::Panicked)),
             },
             ready => ready.take_ready().unwrap_or(Err(StoreError::Closed)),
         };

@@ -26,14 +26,16 @@ pub(super) fn starter<B: Backend>(backend: B, clock: Arc<OnceLock<Clock>>) -> St
             .build()?;
         let thread = thread::Builder::new().name("tollgate-store".to_owned());
         thread.spawn(move || {
-            let writer = Writer {
+            let mut writer = Writer {
                 backend,
                 inbox,
                 clock,
                 jobs: VecDeque::new(),
                 sweeper: Sweeper::new(clock::monotonic()),
             };
-            runtime.block_on(writer.run());
+            // What a call of the backend does is caught where it is watched. Should anything else panic, a log
+            // subscriber say, those of its batch are told, and the next batch finds a writer all the same.
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(writer.run()))).is_err() {}
         })?;
         Ok(())
     })
@@ -56,7 +58,7 @@ struct Running {
 }
 
 impl<B: Backend> Writer<B> {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         loop {
             let taken = self.inbox.take();
             let is_idle = taken.charges.is_empty() && taken.looks.is_empty();

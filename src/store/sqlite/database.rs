@@ -220,7 +220,7 @@ async fn check_version(
         None => return Err(sqlx::Error::RowNotFound),
     };
     let version = parse_version(&found);
-    if version < (3, 37, 0) {
+    if is_too_old(version) {
         return Ok(Err(OpenError::SqliteTooOld { found }));
     }
     if has_wal_reset_fault(version) {
@@ -237,6 +237,10 @@ fn parse_version(version: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
+fn is_too_old(version: (u32, u32, u32)) -> bool {
+    version < (3, 37, 0)
+}
+
 fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
     let is_fixed = match version {
         (3, 44, patch) => patch >= 6,
@@ -249,6 +253,13 @@ fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_without_strict_tables_are_too_old() {
+        for (version, too_old) in [("3.36.0", true), ("3.7.17", true), ("3.37.0", false)] {
+            assert_eq!(is_too_old(parse_version(version)), too_old, "{version}");
+        }
+    }
 
     #[test]
     fn the_versions_that_can_lose_data_are_known() {
