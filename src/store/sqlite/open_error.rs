@@ -8,7 +8,9 @@ use std::sync::Arc;
 use crate::store::StoreError;
 
 /// Why a database can't be opened.
-#[derive(Clone, Debug)]
+///
+/// [`fmt::Debug`] says the same as [`fmt::Display`], and the cause: it is what `main` and `unwrap` print.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The URL is no SQLite URL.
@@ -62,6 +64,16 @@ impl From<OpenError> for StoreError {
         Self::Database {
             is_transient: matches!(error, OpenError::Locked(_)),
             source: Arc::new(error),
+        }
+    }
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        match self {
+            Self::Failed(source) => write!(f, ": {source}"),
+            _ => Ok(()),
         }
     }
 }
