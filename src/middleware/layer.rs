@@ -35,9 +35,9 @@ use crate::store::Store;
 /// Clones share their counters. Nested layers count one after the other, the outer one first: a request that an inner
 /// one refuses has used a unit of the outer one. The same counter met twice in one request is charged once.
 ///
-/// Where it stands decides what counts. In axum, a layer on a `Router` also charges requests that match no route, and one
-/// on a `MethodRouter` those with the wrong method; `route_layer` charges neither. Put CORS and tracing outside, so that
-/// a refusal has their headers and is seen.
+/// Where it stands decides what counts. In axum, `Router::layer` also charges requests that match no route,
+/// `Router::route_layer` and `MethodRouter::layer` those with the wrong method, and `MethodRouter::route_layer` neither.
+/// Put CORS and tracing outside, so that a refusal has their headers and is seen.
 ///
 /// # Examples
 ///
@@ -98,7 +98,8 @@ impl RateLimitLayer {
     /// Counts in this store. Without it an in-memory SQLite counts, and forgets with the process.
     ///
     /// On a given store a counter belongs to the policy's name, algorithm and window, and to the key: layers that agree
-    /// in those share it, in all processes on the store.
+    /// in those share it, in all processes on the store. The name that is made of the numbers has the limit in it: give
+    /// the policy a [name](Self::name) to keep what was used when the limit changes.
     #[must_use]
     pub fn store(self, store: &impl Store) -> Self {
         self.with(|settings| settings.set_limiter(|limiter| limiter.store(store)))

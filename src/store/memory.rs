@@ -28,9 +28,9 @@ const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 ///
 /// It decides with the same functions as the durable stores and answers at once. Clones are the same store.
 ///
-/// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those with the
-/// fewest used units. The counter of a key that was refused never goes before its window ends: a new key gets
-/// [`StoreError::Full`] instead.
+/// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
+/// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
+/// of a key that was refused never goes before its window ends: a new key gets [`StoreError::Full`] instead.
 ///
 /// # Examples
 ///
@@ -174,7 +174,16 @@ impl Place {
 
 struct Row {
     usage: Usage,
+    limit: u32,
     expires_at: Timestamp,
+}
+
+impl Row {
+    /// Which rows go first when there are too many: the least. `None` never goes.
+    fn eviction_rank(&self) -> Option<(bool, u64)> {
+        let is_used_up = self.usage.used >= u64::from(self.limit);
+        (self.usage.denied == 0).then_some((is_used_up, self.usage.used))
+    }
 }
 
 impl Rows {
@@ -186,10 +195,12 @@ impl Rows {
                 self.make_room(charge.at, max_keys)?;
                 self.counters.entry(place).or_insert(Row {
                     usage: Usage::default(),
+                    limit: charge.limit,
                     expires_at: charge.expires_at(),
                 })
             }
         };
+        row.limit = charge.limit;
         let is_admitted = row.usage.charge(charge.limit, charge.cost);
         Ok(Outcome {
             is_admitted,
@@ -221,26 +232,28 @@ impl Rows {
         Err(StoreError::Full)
     }
 
-    /// Forgets up to `count` keys that were never refused, those with the fewest used units first.
+    /// Forgets up to `count` keys, in the order of their rank.
     fn evict(&mut self, count: usize) {
-        let mut used: Vec<u64> = self
-            .counters
-            .values()
-            .filter(|row| row.usage.denied == 0)
-            .map(|row| row.usage.used)
-            .collect();
-        if used.is_empty() {
+        let ranks = self.counters.values().filter_map(Row::eviction_rank);
+        let mut ranks: Vec<_> = ranks.collect();
+        if ranks.is_empty() {
             return;
         }
-        let last = count.min(used.len()) - 1;
-        let (_, most, _) = used.select_nth_unstable(last);
-        let most = *most;
+        let last = count.min(ranks.len()) - 1;
+        let (_, last_rank, _) = ranks.select_nth_unstable(last);
+        let last_rank = *last_rank;
+        // Those below the last rank first: of those that have it some may stay.
         let mut left = count;
-        self.counters.retain(|_, row| {
-            let goes = left > 0 && row.usage.denied == 0 && row.usage.used <= most;
-            left -= usize::from(goes);
-            !goes
-        });
+        for goes_whole in [true, false] {
+            self.counters.retain(|_, row| {
+                let rank = row.eviction_rank();
+                let goes = left > 0
+                    && rank
+                        .is_some_and(|rank| rank < last_rank || (!goes_whole && rank == last_rank));
+                left -= usize::from(goes);
+                !goes
+            });
+        }
     }
 
     fn sweep(&mut self, now: Timestamp) -> u64 {
@@ -311,6 +324,20 @@ mod tests {
                 .unwrap()
                 .is_admitted
         );
+    }
+
+    #[test]
+    fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
+        let store = MemoryStore::new().max_keys(100);
+        let full = Key::new("user", "full");
+        store.0.charge(&charge(&full, 1, 0)).unwrap();
+        for n in 0..1_000 {
+            store
+                .0
+                .charge(&charge(&Key::new("flood", n), 9, 0))
+                .unwrap();
+        }
+        assert!(!store.0.charge(&charge(&full, 1, 0)).unwrap().is_admitted);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl fmt::Display for StoreError {
                 "the rate limit store did not answer in time: look for a process that holds its database locked, or a slow disk"
             }
             Self::Full => {
-                "the rate limit store holds as many keys as its cap allows, and none of them may go: raise the cap"
+                "the rate limit store holds as many keys as its cap allows, and none of them may go: use a store with a larger cap, or a file"
             }
             Self::Panicked => "the rate limit store's thread panicked: this is a fault in it",
             Self::Database { .. } => "the rate limit store's database failed",

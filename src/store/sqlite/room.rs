@@ -18,12 +18,12 @@ const EVICT_EXPIRED: &str = "
 DELETE FROM rate_limit_windows WHERE expires_at <= $1
 ";
 
-/// A row that was refused is never among them.
+/// Rows that were never refused, have used at most `$1`, and either have something left (`$2` is 0) or not.
 const EVICT: &str = "
 DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
     SELECT policy, key, window_start FROM rate_limit_windows
-    WHERE denied = 0 AND used <= $1
-    LIMIT $2
+    WHERE denied = 0 AND used <= $1 AND (used >= last_limit) <= $2
+    LIMIT $3
 )
 ";
 
@@ -144,13 +144,15 @@ impl Room {
         let query = sqlx::query(EVICT_EXPIRED).bind(now.unix_millis());
         self.deleted(database.execute(query).await?);
         let at_once = wanted.max(self.max_rows / EVICTED_AT_ONCE);
-        // First those that lose a single unit, which is what a flood of made-up keys consists of.
-        for most_used in [1, i64::MAX] {
+        // First those that lose a single unit, which is what a flood of made-up keys consists of; at last those that
+        // have used all, and would get it once more.
+        for (most_used, has_used_all) in [(1, 0), (i64::MAX, 0), (i64::MAX, 1)] {
             if self.has_room_for(wanted) {
                 return Ok(());
             }
             let query = sqlx::query(EVICT)
                 .bind(most_used)
+                .bind(has_used_all)
                 .bind(i64::try_from(at_once).unwrap_or(i64::MAX));
             self.deleted(database.execute(query).await?);
         }

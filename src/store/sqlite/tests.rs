@@ -374,7 +374,10 @@ async fn many_writers_and_an_open_reader_lock_nobody_out() {
     let (_folder, path) = folder();
     let stores = [open(&path).await, open(&path).await];
     let mut reader = other_connection(&path).await;
-    reader.execute("BEGIN; SELECT count(*) FROM rate_limit_windows").await.unwrap();
+    reader
+        .execute("BEGIN; SELECT count(*) FROM rate_limit_windows")
+        .await
+        .unwrap();
     let tasks: Vec<_> = (0..64)
         .map(|n| {
             let store = stores[n % 2].clone();
@@ -437,6 +440,16 @@ mod cap {
             flood(&store, from, from + 50).await;
         }
         assert!(!is_admitted(&store, charge("refused", 1)).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
+        let store = SqliteStore::in_memory_of(100).deadline(PATIENCE);
+        assert!(is_admitted(&store, charge("0", 1)).await.unwrap());
+        for from in (1..2_001).step_by(50) {
+            flood(&store, from, from + 50).await;
+        }
+        assert!(!is_admitted(&store, charge("0", 1)).await.unwrap());
     }
 
     #[tokio::test]
