@@ -42,6 +42,8 @@
 //! | `axum` | yes | reads axum's `ConnectInfo`, and lets a handler return a [`Rejection`] |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Here and not in Cargo.toml, since the examples do print.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod limit;
 

@@ -79,6 +79,27 @@ impl Decision {
         }
     }
 
+    /// This decision held to the limit of another policy on the same counter, without a charge of its own.
+    pub(crate) fn held_to(&self, policy: &Policy) -> Self {
+        let usage = Usage {
+            used: self.used,
+            denied: self.denied,
+            ..Usage::default()
+        };
+        let fits = self.is_degraded || self.used <= u64::from(policy.limit());
+        Self {
+            is_degraded: self.is_degraded,
+            ..Self::fixed_window(
+                policy,
+                self.key.clone(),
+                self.cost,
+                self.decided_at,
+                fits,
+                usage,
+            )
+        }
+    }
+
     /// The policy that decided.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -187,6 +208,15 @@ mod tests {
             decide(&Policy::fixed(4, 60), 5, false, 0, 0).retry_after(),
             None
         );
+    }
+
+    #[test]
+    fn a_charged_decision_can_be_held_to_a_lower_limit() {
+        let decision = decide(&Policy::fixed(100, 60), 1, true, 3, 0);
+        let held = |limit| decision.held_to(&Policy::fixed(limit, 60));
+        assert!(held(3).is_allowed());
+        assert_eq!((held(2).is_allowed(), held(2).remaining()), (false, 0));
+        assert_eq!(held(2).retry_after(), Some(Duration::from_secs(60)));
     }
 
     #[test]

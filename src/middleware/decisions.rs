@@ -51,11 +51,13 @@ impl Decisions {
         self.iter().find(|decision| decision.is_denied())
     }
 
-    /// Whether this very counter was charged already.
-    pub(super) fn has_charged(&self, limiter: &Limiter, key: &Key) -> bool {
-        self.entries.iter().any(|entry| {
+    /// What was decided when this very counter was charged already.
+    pub(super) fn of_counter(&self, limiter: &Limiter, key: &Key) -> Option<&Decision> {
+        let mut entries = self.entries.iter().rev();
+        let entry = entries.find(|entry| {
             entry.decision.key() == key && entry.limiter.counter_id() == limiter.counter_id()
-        })
+        })?;
+        Some(&entry.decision)
     }
 
     /// This list with one more decision behind it.

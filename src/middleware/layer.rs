@@ -108,7 +108,7 @@ impl RateLimitLayer {
     /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key).
     #[must_use]
     pub fn key(self, source: KeySource) -> Self {
-        self.with(|settings| settings.key = source)
+        self.with(|settings| settings.set_key(source))
     }
 
     /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Closed`], a 503.

@@ -59,7 +59,7 @@ where
         if !settings.is_enabled {
             return ResponseFuture::passed(self.inner.call(request));
         }
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let key = match settings.key.extract(&parts) {
             Ok(key) => key,
             Err(error) => {
@@ -68,23 +68,30 @@ where
                 return ResponseFuture::rejected(response);
             }
         };
-        let before = parts.extensions.get::<Decisions>();
-        if before.is_some_and(|before| before.has_charged(&settings.limiter, &key)) {
-            return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
-        }
         settings.limiter.announce(|| Some(settings.key.describe()));
-        let mut check = settings.limiter.begin(key, 1);
-        let Some(answer) = check.take_ready() else {
-            let settings = Arc::clone(settings);
-            return ResponseFuture::deciding(Deciding {
-                check,
-                service: self.take_ready(),
-                parts,
-                body,
-                settings,
-            });
+        let policy = settings.limiter.policy();
+        let before = parts.extensions.get::<Decisions>();
+        let answer = match before.and_then(|before| before.of_counter(&settings.limiter, &key)) {
+            Some(charged) if charged.policy() == policy => {
+                return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
+            }
+            // Another limit on a counter that is charged already: charged once, and held to both.
+            Some(charged) => Ok(charged.held_to(policy)),
+            None => {
+                let mut check = settings.limiter.begin(key, 1);
+                let Some(answer) = check.take_ready() else {
+                    let settings = Arc::clone(settings);
+                    return ResponseFuture::deciding(Deciding {
+                        check,
+                        service: self.take_ready(),
+                        parts,
+                        body,
+                        settings,
+                    });
+                };
+                answer
+            }
         };
-        let mut parts = parts;
         match settings.decide(answer, &mut parts) {
             Verdict::Allowed(decisions) => {
                 let settings = Arc::clone(settings);

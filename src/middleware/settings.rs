@@ -55,6 +55,12 @@ impl Settings {
         }
     }
 
+    /// Replaces the source of keys; what it lacks has not been told yet.
+    pub(super) fn set_key(&mut self, key: KeySource) {
+        self.key = key;
+        self.has_told_setup = Arc::default();
+    }
+
     /// Replaces the limiter by one made of it.
     pub(super) fn set_limiter(&mut self, change: impl FnOnce(Limiter) -> Limiter) {
         self.limiter = change(self.limiter.clone());

@@ -28,9 +28,9 @@ impl Charger {
             .spawn()
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let mut charger = Self { child, out };
-        assert_eq!(charger.line(), "ready\n");
-        charger
+        let mut started = Self { child, out };
+        assert_eq!(started.line(), "ready\n");
+        started
     }
 
     fn go(&mut self) {
@@ -63,8 +63,15 @@ impl Drop for Charger {
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
-    let path = profile.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
-    assert!(path.exists(), "{} is missing: build it with cargo build --examples", path.display());
+    let path = profile
+        .join("examples")
+        .join(name)
+        .with_extension(env::consts::EXE_EXTENSION);
+    assert!(
+        path.exists(),
+        "{} is missing: build it with cargo build --examples",
+        path.display()
+    );
     path
 }
 
@@ -78,7 +85,9 @@ async fn limiter(path: &Path, limit: u32) -> Limiter {
 async fn exactly_the_limit_passes_of_four_processes_on_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.db");
-    let mut chargers: Vec<_> = (0..4).map(|_| Charger::start(&path, 1_000, 16, 50)).collect();
+    let mut chargers: Vec<_> = (0..4)
+        .map(|_| Charger::start(&path, 1_000, 16, 50))
+        .collect();
     for charger in &mut chargers {
         charger.go();
     }
@@ -100,7 +109,10 @@ async fn eight_processes_that_create_the_file_at_once_all_start() {
             std::thread::spawn(move || Charger::start(&path, 3, 1, 1))
         })
         .collect();
-    let mut chargers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let mut chargers: Vec<_> = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
     for charger in &mut chargers {
         charger.go();
     }
@@ -129,9 +141,17 @@ async fn what_a_killed_process_was_told_is_stored() {
         }
     }
     let alice = Key::new("user", "alice");
-    let used = limiter(&path, u32::MAX).await.peek(&alice).await.unwrap().used();
+    let used = limiter(&path, u32::MAX)
+        .await
+        .peek(&alice)
+        .await
+        .unwrap()
+        .used();
     // Each kill may lose the answers of what was in flight, never a charge that was answered.
-    assert!((told..=told + 3 * 8).contains(&used), "told {told}, stored {used}");
+    assert!(
+        (told..=told + 3 * 8).contains(&used),
+        "told {told}, stored {used}"
+    );
 }
 
 #[tokio::test]

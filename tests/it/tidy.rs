@@ -11,7 +11,10 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("response", &["limit"]),
     ("store", &["limit", "clock"]),
     ("limiter", &["limit", "clock", "store"]),
-    ("middleware", &["limit", "clock", "key", "response", "store", "limiter"]),
+    (
+        "middleware",
+        &["limit", "clock", "key", "response", "store", "limiter"],
+    ),
 ];
 
 fn source() -> PathBuf {
@@ -33,13 +36,24 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// The module of `src/` that a file belongs to.
 fn module(file: &Path) -> String {
-    let first = file.strip_prefix(source()).unwrap().components().next().unwrap();
-    first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+    let first = file
+        .strip_prefix(source())
+        .unwrap()
+        .components()
+        .next()
+        .unwrap();
+    first
+        .as_os_str()
+        .to_string_lossy()
+        .trim_end_matches(".rs")
+        .to_owned()
 }
 
 /// The modules that a file's code names as `crate::…`.
 fn used(text: &str) -> Vec<String> {
-    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
     let code: String = code.flat_map(|line| [line, "\n"]).collect();
     let names = code.split("crate::").skip(1).flat_map(|rest| {
         let rest = rest.split(';').next().unwrap_or(rest);
@@ -51,7 +65,11 @@ fn used(text: &str) -> Vec<String> {
     });
     let is_name = |char: char| char.is_ascii_alphanumeric() || char == '_';
     names
-        .map(|name| name.chars().take_while(|char| is_name(*char)).collect::<String>())
+        .map(|name| {
+            name.chars()
+                .take_while(|char| is_name(*char))
+                .collect::<String>()
+        })
         .filter(|name| MAY_USE.iter().any(|(module, _)| module == name))
         .collect()
 }
@@ -83,7 +101,10 @@ fn a_forbidden_arrow_is_seen() {
     assert_eq!(used("use crate::store::Charge;"), ["store"]);
     assert_eq!(used("use crate::clock::{self, Clock};"), ["clock"]);
     assert_eq!(used("use crate::{limit::Key, store};"), ["limit", "store"]);
-    assert_eq!(used("// crate::store\nlet x = crate::limiter::Check;"), ["limiter"]);
+    assert_eq!(
+        used("// crate::store\nlet x = crate::limiter::Check;"),
+        ["limiter"]
+    );
 }
 
 #[test]
@@ -99,9 +120,16 @@ fn the_rings_table_is_that_of_the_architecture_page() {
 fn files_stay_small() {
     for file in files(&source()) {
         let text = fs::read_to_string(&file).unwrap();
-        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(&text);
+        let code = text
+            .split("#[cfg(test)]\nmod tests")
+            .next()
+            .unwrap_or(&text);
         let lines = code.lines().count();
         let is_test = file.ends_with("tests.rs") || file.ends_with("suite.rs");
-        assert!(is_test || lines <= 400, "{} has {lines} lines", file.display());
+        assert!(
+            is_test || lines <= 400,
+            "{} has {lines} lines",
+            file.display()
+        );
     }
 }

@@ -74,12 +74,12 @@ impl Backend for Fake {
     }
 
     async fn reset(&mut self, _: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
-        self.page(after, 3)
+        Ok(page_of(3, after))
     }
 
     async fn sweep(&mut self, _: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
         self.events.send("sweep").unwrap();
-        self.page(after, 2)
+        Ok(page_of(2, after))
     }
 
     async fn close(&mut self) -> Result<(), StoreError> {
@@ -89,20 +89,18 @@ impl Backend for Fake {
     }
 }
 
-impl Fake {
-    /// Pages of ten, so many of them.
-    fn page(&self, after: Option<Cursor>, pages: i64) -> Result<Page, StoreError> {
-        let page = after.map_or(1, |after| after.window_start + 1);
-        let next = (page < pages).then(|| Cursor {
-            policy: String::new(),
-            key: String::new(),
-            window_start: page,
-        });
-        Ok(Page {
-            count: 10,
-            kept: 1,
-            next,
-        })
+/// Pages of ten, so many of them.
+fn page_of(pages: i64, after: Option<Cursor>) -> Page {
+    let page = after.map_or(1, |after| after.window_start + 1);
+    let next = (page < pages).then(|| Cursor {
+        policy: String::new(),
+        key: String::new(),
+        window_start: page,
+    });
+    Page {
+        count: 10,
+        kept: 1,
+        next,
     }
 }
 

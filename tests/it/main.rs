@@ -1,0 +1,32 @@
+//! The library through its public API: keys, answers, fields, and the servers and stacks that it stands in.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a helper that fails fails its test"
+)]
+
+mod answers;
+mod concurrency;
+mod custom_answers;
+mod decisions;
+mod dropping;
+mod examples;
+mod extensions;
+mod fields;
+mod head;
+mod hyper_server;
+mod keys;
+mod logs;
+mod nesting;
+mod passing;
+mod peers;
+mod places;
+mod processes;
+mod readiness;
+mod runtimes;
+mod stacks;
+mod store_failures;
+mod support;
+mod tidy;
+mod waiting;
+mod x_fields;
