@@ -1,0 +1,80 @@
+//! This program's other processes: a server for each contestant, and the one that loads.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::contestant::Contestant;
+use crate::cpu;
+use crate::keys::Keys;
+use crate::measured::Measured;
+use crate::server::Hello;
+
+/// A server that runs, until it is dropped.
+pub(crate) struct Server {
+    process: Child,
+    address: SocketAddr,
+    settings: String,
+}
+
+impl Server {
+    pub(crate) fn start(contestant: Contestant, database: &Path, pool: u32) -> Result<Self> {
+        let mut process = Command::new(env::current_exe()?)
+            .arg("server")
+            .arg(contestant.argument())
+            .arg("--database")
+            .arg(database)
+            .args(["--pool", &pool.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = process.stdout.take().context("no output of a server")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        let hello: Hello = serde_json::from_str(&line)
+            .with_context(|| format!("the server of {} did not start", contestant.label()))?;
+        Ok(Self {
+            process,
+            address: hello.address,
+            settings: hello.settings,
+        })
+    }
+
+    /// What its contestant is set to.
+    pub(crate) fn settings(&self) -> &str {
+        &self.settings
+    }
+
+    /// Loads it for so long from another process, which ends with it.
+    pub(crate) fn load(&self, keys: Keys, connections: usize, seconds: f64) -> Result<Measured> {
+        let keys = match keys {
+            Keys::One => "one",
+            Keys::Many => "many",
+        };
+        let cpu = cpu::Watch::process(self.process.id());
+        let output = Command::new(env::current_exe()?)
+            .args(["load", &self.address.to_string(), keys])
+            .args(["--connections", &connections.to_string()])
+            .args(["--seconds", &seconds.to_string()])
+            .stderr(Stdio::inherit())
+            .output()?;
+        let used = cpu.used();
+        ensure!(output.status.success(), "the loading process failed");
+        let mut measured: Measured = serde_json::from_slice(&output.stdout)?;
+        measured.cpu_micros = measured.micros_each(used.by_process);
+        measured.set_share_of_others(used.share_of_machine);
+        Ok(measured)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its input stops it, and it closes its database.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,108 @@
+//! A limiter that is asked for decisions, and the tasks that ask it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use governor::DefaultKeyedRateLimiter;
+use tokio::task::{JoinSet, coop};
+use tollgate::{Key, Limiter, Policy, SqliteStore};
+
+use crate::contestant::{Contestant, LIMIT, WINDOW_SECONDS};
+use crate::cpu;
+use crate::governed;
+use crate::keys::{Keys, Picker};
+use crate::measured::{Measured, Recorder};
+use crate::upsert::Upsert;
+
+/// A limiter, with the keys it is asked for.
+#[derive(Clone)]
+pub(crate) enum Decider {
+    Tollgate(Limiter, Arc<[Key]>),
+    Governor(Arc<DefaultKeyedRateLimiter<String>>, Arc<[String]>),
+    Upsert(Upsert, Arc<[String]>),
+}
+
+impl Decider {
+    pub(crate) async fn open(
+        contestant: Contestant,
+        keys: Keys,
+        database: &Path,
+        pool: u32,
+    ) -> Result<Self> {
+        let values = keys.values();
+        Ok(match contestant {
+            Contestant::Tollgate => {
+                let store = SqliteStore::open(database).await?;
+                let policy = Policy::fixed(LIMIT, WINDOW_SECONDS).name("bench");
+                let keys = values
+                    .iter()
+                    .map(|value| Key::new("client", value.as_str()));
+                Self::Tollgate(Limiter::new(policy).store(&store), keys.collect())
+            }
+            Contestant::Governor => Self::Governor(Arc::new(governed::limiter()?), values.into()),
+            Contestant::Upsert => Self::Upsert(Upsert::open(database, pool).await?, values.into()),
+            Contestant::None | Contestant::GovernorHeaders => {
+                bail!("{} decides nothing of its own", contestant.label())
+            }
+        })
+    }
+
+    /// What a pool is set to; others have nothing to tell.
+    pub(crate) async fn settings(&self) -> Result<String> {
+        match self {
+            Self::Upsert(upsert, _) => upsert.settings().await,
+            Self::Tollgate(..) | Self::Governor(..) => Ok(String::new()),
+        }
+    }
+
+    /// Has so many tasks ask for decisions, each for one after the other.
+    pub(crate) async fn load(&self, tasks: usize, seconds: f64) -> Result<Measured> {
+        let cpu = cpu::Watch::this_process();
+        let start = Instant::now();
+        let end = start + Duration::from_secs_f64(seconds);
+        let mut asking = JoinSet::new();
+        for task in 0..tasks {
+            asking.spawn(self.clone().ask(task, end));
+        }
+        let mut total = Recorder::new()?;
+        while let Some(recorder) = asking.join_next().await {
+            total.add(&recorder??)?;
+        }
+        let mut measured = total.finish(start.elapsed());
+        let used = cpu.used();
+        measured.cpu_micros = measured.micros_each(used.by_process);
+        measured.set_share_of_others(used.share_of_machine);
+        Ok(measured)
+    }
+
+    async fn ask(self, task: usize, end: Instant) -> Result<Recorder> {
+        let mut recorder = Recorder::new()?;
+        let mut picker = Picker::new(task, self.key_count());
+        let mut now = Instant::now();
+        while now < end {
+            let is_allowed = self.is_allowed(picker.pick()).await?;
+            let before = std::mem::replace(&mut now, Instant::now());
+            recorder.record(now - before, is_allowed);
+            // One that never waits must let the other tasks run too.
+            coop::consume_budget().await;
+        }
+        Ok(recorder)
+    }
+
+    fn key_count(&self) -> usize {
+        match self {
+            Self::Tollgate(_, keys) => keys.len(),
+            Self::Governor(_, keys) | Self::Upsert(_, keys) => keys.len(),
+        }
+    }
+
+    async fn is_allowed(&self, key: usize) -> Result<bool> {
+        match self {
+            Self::Tollgate(limiter, keys) => Ok(limiter.check(&keys[key]).await?.is_allowed()),
+            Self::Governor(limiter, keys) => Ok(limiter.check_key(&keys[key]).is_ok()),
+            Self::Upsert(upsert, keys) => upsert.is_allowed(&keys[key]).await,
+        }
+    }
+}

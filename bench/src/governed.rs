@@ -1,0 +1,67 @@
+//! `tower_governor`, and `governor` without HTTP.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use http::Request;
+use tower_governor::governor::GovernorConfigBuilder;
+use tower_governor::key_extractor::KeyExtractor;
+use tower_governor::{GovernorError, GovernorLayer};
+
+use crate::contestant::LIMIT;
+use crate::keys;
+
+/// A unit comes back each nanosecond: nothing is ever refused.
+const PERIOD: Duration = Duration::from_nanos(1);
+
+/// The header's value, like the others take it.
+#[derive(Clone)]
+struct HeaderKey;
+
+impl KeyExtractor for HeaderKey {
+    type Key = String;
+
+    fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
+        let value = request.headers().get(keys::HEADER);
+        value
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .ok_or(GovernorError::UnableToExtractKey)
+    }
+}
+
+pub(crate) fn settings() -> String {
+    format!("a burst of {LIMIT}, 1 more each {PERIOD:?}, in memory, keyed by a String")
+}
+
+pub(crate) fn limit(router: Router) -> Result<Router> {
+    let config = GovernorConfigBuilder::default()
+        .period(PERIOD)
+        .burst_size(LIMIT)
+        .key_extractor(HeaderKey)
+        .finish()
+        .context("tower_governor takes no such quota")?;
+    Ok(router.layer(GovernorLayer::new(Arc::new(config))))
+}
+
+pub(crate) fn limit_with_headers(router: Router) -> Result<Router> {
+    let config = GovernorConfigBuilder::default()
+        .period(PERIOD)
+        .burst_size(LIMIT)
+        .key_extractor(HeaderKey)
+        .use_headers()
+        .finish()
+        .context("tower_governor takes no such quota")?;
+    Ok(router.layer(GovernorLayer::new(Arc::new(config))))
+}
+
+/// The limiter that `tower_governor` is built on.
+pub(crate) fn limiter() -> Result<DefaultKeyedRateLimiter<String>> {
+    let burst = NonZeroU32::new(LIMIT).context("a burst of 0")?;
+    let quota = Quota::with_period(PERIOD).context("a period of 0")?;
+    Ok(RateLimiter::keyed(quota.allow_burst(burst)))
+}

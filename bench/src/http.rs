@@ -1,0 +1,163 @@
+//! The benchmark over HTTP: a server process for each contestant, loaded one after the other from another process.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::child::Server;
+use crate::contestant::Contestant;
+use crate::keys::Keys;
+use crate::report::{self, Ratio, Row, Wording, median};
+use crate::server::WORKERS;
+use crate::{Effort, environment, upsert};
+
+/// Before the first round, for each contestant.
+const WARM_UP_SECONDS: f64 = 1.0;
+/// For each size of the pool that is tried.
+const TRIAL_SECONDS: f64 = 1.5;
+/// How much faster the server without a limiter must be, or the loader is what was measured: a decision of
+/// `tower_governor` is some hundredths of what a request costs here, client included.
+const VISIBLY_AHEAD: f64 = 1.02;
+
+const WORDING: Wording = Wording {
+    rate: "req/s",
+    cpu: "server us",
+    has_loader: true,
+};
+
+/// The rows of the table.
+const ENTRANTS: [(Contestant, Keys); 8] = [
+    (Contestant::None, Keys::One),
+    (Contestant::Governor, Keys::One),
+    (Contestant::GovernorHeaders, Keys::One),
+    (Contestant::Tollgate, Keys::One),
+    (Contestant::Upsert, Keys::One),
+    (Contestant::Governor, Keys::Many),
+    (Contestant::Tollgate, Keys::Many),
+    (Contestant::Upsert, Keys::Many),
+];
+const NONE: usize = 0;
+const GOVERNOR: usize = 1;
+const GOVERNOR_HEADERS: usize = 2;
+const TOLLGATE: usize = 3;
+const UPSERT: usize = 4;
+const GOVERNOR_MANY: usize = 5;
+const TOLLGATE_MANY: usize = 6;
+const UPSERT_MANY: usize = 7;
+
+const RATIOS: [Ratio; 7] = [
+    ratio(TOLLGATE, GOVERNOR, Some(0.85)),
+    ratio(TOLLGATE, UPSERT, Some(6.0)),
+    ratio(TOLLGATE_MANY, GOVERNOR_MANY, Some(0.6)),
+    ratio(TOLLGATE, GOVERNOR_HEADERS, None),
+    ratio(TOLLGATE, NONE, None),
+    ratio(TOLLGATE_MANY, UPSERT_MANY, None),
+    ratio(NONE, GOVERNOR, None),
+];
+
+const fn ratio(of: usize, to: usize, target: Option<f64>) -> Ratio {
+    Ratio { of, to, target }
+}
+
+/// Measures, and prints what was found.
+pub(crate) fn run(effort: Effort) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let environment = tokio::runtime::Runtime::new()?.block_on(environment::describe())?;
+    println!("{environment}");
+    let pool = best_pool(directory.path(), effort.connections)?;
+    let servers = start(directory.path(), pool)?;
+    print_settings(&servers, effort);
+
+    for ((_, keys), server) in ENTRANTS.iter().zip(&servers) {
+        server.load(*keys, effort.connections, WARM_UP_SECONDS)?;
+    }
+    let mut rows = ENTRANTS.map(|(contestant, keys)| Row {
+        label: format!("{}, {}", contestant.label(), keys.label()),
+        turns: Vec::new(),
+    });
+    Contestant::None.label().clone_into(&mut rows[NONE].label);
+    for round in 0..effort.rounds {
+        eprintln!("round {} of {}", round + 1, effort.rounds);
+        // To and fro: nobody always comes after the same one.
+        let mut order: Vec<_> = (0..ENTRANTS.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let measured =
+                servers[index].load(ENTRANTS[index].1, effort.connections, effort.seconds)?;
+            rows[index].turns.push(measured);
+        }
+    }
+    println!("\n{}", report::table(&rows, WORDING));
+    println!("\n{}", report::ratios(&rows, &RATIOS));
+    println!("\n{}", judge_loader(&rows));
+    Ok(())
+}
+
+/// Starts the servers. They are all there all the time; only one has work.
+fn start(directory: &Path, pool: u32) -> Result<Vec<Server>> {
+    let server = |(index, (contestant, _)): (usize, &(Contestant, Keys))| {
+        let database = directory.join(format!("{index}.db"));
+        Server::start(*contestant, &database, pool)
+    };
+    ENTRANTS.iter().enumerate().map(server).collect()
+}
+
+/// Finds the size of the pool with which the upsert is fastest.
+fn best_pool(directory: &Path, connections: usize) -> Result<u32> {
+    let mut best = (0, 0.0);
+    print!("upsert per request, req/s by size of the pool:");
+    for pool in upsert::POOL_SIZES {
+        let database = directory.join(format!("pool-{pool}.db"));
+        let server = Server::start(Contestant::Upsert, &database, pool)?;
+        let rate = server
+            .load(Keys::One, connections, TRIAL_SECONDS)?
+            .per_second;
+        print!(" {pool}: {rate:.0}");
+        if rate > best.1 {
+            best = (pool, rate);
+        }
+    }
+    println!();
+    Ok(best.0)
+}
+
+fn print_settings(servers: &[Server], effort: Effort) {
+    let Effort {
+        rounds,
+        seconds,
+        connections,
+    } = effort;
+    println!(
+        "{connections} keep-alive connections, one request under way on each, from one thread of another process\n\
+         {rounds} interleaved rounds of {seconds} s each; axum on {WORKERS} workers; databases in the temporary folder"
+    );
+    let mut told: Vec<Contestant> = Vec::new();
+    for ((contestant, _), server) in ENTRANTS.iter().zip(servers) {
+        if !told.contains(contestant) {
+            told.push(*contestant);
+            println!("{}: {}", contestant.label(), server.settings());
+        }
+    }
+}
+
+/// Whether the servers were measured, or the client.
+fn judge_loader(rows: &[Row]) -> String {
+    let leads = rows[NONE].ratios_to(&rows[GOVERNOR]);
+    let lead = median(&leads);
+    let ahead = leads.iter().filter(|lead| **lead > 1.0).count();
+    let micros = rows[NONE].median(|turn| turn.loader_cpu_micros.unwrap_or(f64::NAN));
+    let busy = micros * rows[NONE].median(|turn| turn.per_second) / 1e4;
+    let verdict = if lead >= VISIBLY_AHEAD {
+        "No limiter is visibly ahead of tower_governor: the servers were measured."
+    } else {
+        "No limiter is NOT visibly ahead of tower_governor: this run measured the loader (or noise), not the servers."
+    };
+    format!(
+        "{verdict}\n\
+         It made {lead:.3} times the requests (should be {VISIBLY_AHEAD} at least), and more in {ahead} of {} rounds. \
+         Meanwhile the loader used {busy:.0} % of one CPU.",
+        leads.len()
+    )
+}

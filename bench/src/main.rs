@@ -1,0 +1,102 @@
+//! The command line: what to measure, and for how long.
+
+mod child;
+mod contestant;
+mod cpu;
+mod decider;
+mod decisions;
+mod environment;
+mod governed;
+mod http;
+mod keys;
+mod load;
+mod measured;
+mod report;
+mod response;
+mod server;
+mod upsert;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+
+use self::contestant::Contestant;
+use self::keys::Keys;
+
+/// Measures tollgate beside no limiter, `tower_governor`, and one upsert per request.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Loads a hello-world axum server behind each limiter, from another process.
+    Http(Effort),
+    /// Asks each limiter for decisions, without HTTP.
+    Decisions(Effort),
+    /// The server that `http` loads, one for each contestant: prints its address, ends with its standard input.
+    #[command(hide = true)]
+    Server {
+        contestant: Contestant,
+        #[arg(long)]
+        database: PathBuf,
+        #[arg(long, default_value_t = 1)]
+        pool: u32,
+    },
+    /// The process that loads a server: prints what it measured.
+    #[command(hide = true)]
+    Load {
+        address: SocketAddr,
+        keys: Keys,
+        #[arg(long)]
+        connections: usize,
+        #[arg(long)]
+        seconds: f64,
+    },
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, clap::Args)]
+struct Effort {
+    /// Effort; in each of them every contestant has its turn.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Seconds of a turn.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Keep-alive connections, or tasks: each has one request under way at any time.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Http(effort) => http::run(checked(effort)?),
+        Command::Decisions(effort) => decisions::run(checked(effort)?),
+        Command::Server {
+            contestant,
+            database,
+            pool,
+        } => server::run(contestant, &database, pool),
+        Command::Load {
+            address,
+            keys,
+            connections,
+            seconds,
+        } => load::run(address, keys, connections, seconds),
+    }
+}
+
+fn checked(effort: Effort) -> Result<Effort> {
+    ensure!(effort.rounds > 0, "--rounds must be at least 1");
+    ensure!(effort.connections > 0, "--connections must be at least 1");
+    ensure!(
+        (0.1..=600.0).contains(&effort.seconds),
+        "--seconds must be between 0.1 and 600"
+    );
+    Ok(effort)
+}
