@@ -7,6 +7,7 @@ use http::request::Parts;
 
 use super::{KeyError, KeyExtractor, KeySource};
 use crate::limit::Key;
+use crate::limit::key::Kind;
 
 /// The value of a header, whatever bytes it has: `header/<name>:<value>`.
 ///
@@ -33,21 +34,27 @@ pub fn header(name: &str) -> KeySource {
     let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
         panic!("{name:?} can't be a header's name: use letters, digits and -, as in x-api-key");
     };
-    KeySource::new(Header(name))
+    KeySource::new(Header {
+        kind: Kind::of_header(name.as_str()),
+        name,
+    })
 }
 
-struct Header(HeaderName);
+struct Header {
+    name: HeaderName,
+    kind: Kind,
+}
 
 impl KeyExtractor for Header {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let mut values = parts.headers.get_all(&self.0).iter();
+        let mut values = parts.headers.get_all(&self.name).iter();
         let Some(value) = values.next() else {
             return Ok(None);
         };
         if values.next().is_some() {
             let message = format!(
                 "the header {} was sent more than once: send it once",
-                self.0
+                self.name
             );
             return Err(KeyError::client(message));
         }
@@ -55,21 +62,21 @@ impl KeyExtractor for Header {
         if value.trim_ascii().is_empty() {
             return Ok(None);
         }
-        Ok(Some(Key::header(self.0.as_str(), value)))
+        Ok(Some(self.kind.key(value)))
     }
 
     fn missing(&self) -> KeyError {
         KeyError::client(format!(
             "the header {} is missing or empty: send it",
-            self.0
+            self.name
         ))
     }
 
     fn describe(&self) -> Cow<'static, str> {
-        Cow::Owned(format!("header {}", self.0))
+        Cow::Owned(format!("header {}", self.name))
     }
 
     fn key_of(&self, value: &str) -> Key {
-        Key::header(self.0.as_str(), value)
+        self.kind.key(value)
     }
 }

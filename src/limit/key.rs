@@ -55,21 +55,13 @@ impl Key {
     /// A key of one part. The kind says what the value is: `user`, `tenant`, `route`.
     #[must_use]
     pub fn new(kind: &str, value: impl KeyValue) -> Self {
-        let mut text = Text::new();
-        write_component(&mut text, kind.as_bytes(), Place::Kind);
-        write_value(&mut text, &value);
-        Self(text)
+        Kind::new(kind).key(value)
     }
 
     /// A key of one part whose kind has a qualifier, like the `x-api-key` in `header/x-api-key`.
     #[must_use]
     pub fn qualified(kind: &str, qualifier: &str, value: impl KeyValue) -> Self {
-        let mut text = Text::new();
-        write_component(&mut text, kind.as_bytes(), Place::Kind);
-        text.push(BEFORE_QUALIFIER);
-        write_component(&mut text, qualifier.as_bytes(), Place::Kind);
-        write_value(&mut text, &value);
-        Self(text)
+        Kind::qualified(kind, qualifier).key(value)
     }
 
     /// The key of an address, as [`key::peer_ip`](crate::key::peer_ip) makes it: IPv4-mapped IPv6 as the IPv4 address
@@ -96,7 +88,7 @@ impl Key {
     /// The key of a header's value, as [`key::header`](crate::key::header) makes it. The name is taken in lower case.
     #[must_use]
     pub fn header(name: &str, value: impl KeyValue) -> Self {
-        Self::qualified("header", &name.to_ascii_lowercase(), value)
+        Kind::of_header(name).key(value)
     }
 
     /// The key of a constant, as [`key::constant`](crate::key::constant) makes it.
@@ -109,8 +101,7 @@ impl Key {
     #[must_use]
     pub fn and(mut self, kind: &str, value: impl KeyValue) -> Self {
         self.0.push(BETWEEN_PARTS);
-        write_component(&mut self.0, kind.as_bytes(), Place::Kind);
-        write_value(&mut self.0, &value);
+        self.0.push_str(Self::new(kind, value).as_str());
         self
     }
 
@@ -132,6 +123,39 @@ impl Key {
             format!("{}|", self.as_str()),
             format!("{}}}", self.as_str()),
         )
+    }
+}
+
+/// The kind of a part, as it is stored in front of the value: a source writes it once, not for each request.
+#[derive(Clone)]
+pub(crate) struct Kind(Text);
+
+impl Kind {
+    pub(crate) fn new(kind: &str) -> Self {
+        let mut text = Text::new();
+        write_component(&mut text, kind.as_bytes(), Place::Kind);
+        text.push(BEFORE_VALUE);
+        Self(text)
+    }
+
+    pub(crate) fn qualified(kind: &str, qualifier: &str) -> Self {
+        let mut text = Text::new();
+        write_component(&mut text, kind.as_bytes(), Place::Kind);
+        text.push(BEFORE_QUALIFIER);
+        write_component(&mut text, qualifier.as_bytes(), Place::Kind);
+        text.push(BEFORE_VALUE);
+        Self(text)
+    }
+
+    pub(crate) fn of_header(name: &str) -> Self {
+        Self::qualified("header", &name.to_ascii_lowercase())
+    }
+
+    /// The key of one part, of this kind.
+    pub(crate) fn key(&self, value: impl KeyValue) -> Key {
+        let mut text = self.0.clone();
+        value.with_bytes(&mut |bytes| write_component(&mut text, bytes, Place::Value));
+        Key(text)
     }
 }
 
@@ -249,7 +273,7 @@ impl Text {
         self.push_str(char.encode_utf8(&mut [0; 4]));
     }
 
-    fn push_str(&mut self, more: &str) {
+    pub(super) fn push_str(&mut self, more: &str) {
         match self {
             Self::Inline(text) => {
                 if text.try_push_str(more).is_err() {
@@ -292,11 +316,6 @@ impl Hash for Text {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }
-}
-
-fn write_value(text: &mut Text, value: &impl KeyValue) {
-    text.push(BEFORE_VALUE);
-    value.with_bytes(&mut |bytes| write_component(text, bytes, Place::Value));
 }
 
 /// Takes a component of a stored key apart and writes it again, so that only what is written here is read.

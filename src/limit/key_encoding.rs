@@ -94,6 +94,12 @@ pub(super) fn write_component(text: &mut Text, bytes: &[u8], place: Place) {
         }
         return;
     }
+    if let Ok(plain) = str::from_utf8(bytes)
+        && plain.bytes().all(|byte| is_plain(byte, place))
+    {
+        text.push_str(plain);
+        return;
+    }
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {
             if must_escape(char, place) {
@@ -104,6 +110,11 @@ pub(super) fn write_component(text: &mut Text, bytes: &[u8], place: Place) {
         }
         write_escaped(text, chunk.invalid());
     }
+}
+
+/// Whether a byte is visible ASCII, or a blank, that stands for itself: so are nearly all.
+fn is_plain(byte: u8, place: Place) -> bool {
+    (b' '..=b'~').contains(&byte) && !must_escape(char::from(byte), place)
 }
 
 fn must_escape(char: char, place: Place) -> bool {

@@ -22,7 +22,7 @@ use crate::limiter::Limiter;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
-    entries: Arc<Vec<Entry>>,
+    entries: Arc<[Entry]>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,9 +61,15 @@ impl Decisions {
     }
 
     /// This list with one more decision behind it.
-    pub(super) fn with(mut self, decision: Decision, limiter: Limiter) -> Self {
-        Arc::make_mut(&mut self.entries).push(Entry { decision, limiter });
-        self
+    pub(super) fn with(self, decision: Decision, limiter: Limiter) -> Self {
+        let entry = Entry { decision, limiter };
+        Self {
+            entries: if self.is_empty() {
+                Arc::new([entry])
+            } else {
+                self.entries.iter().cloned().chain([entry]).collect()
+            },
+        }
     }
 
     /// The list of a response, when the layer that made `self` is about to send it on. What a layer further inside put
@@ -81,14 +87,9 @@ impl Decisions {
                 if self.entries.iter().all(known) {
                     return inner;
                 }
-                let entries = self
-                    .entries
-                    .iter()
-                    .chain(&*inner.entries)
-                    .cloned()
-                    .collect();
+                let entries = self.entries.iter().chain(&*inner.entries);
                 Self {
-                    entries: Arc::new(entries),
+                    entries: entries.cloned().collect(),
                 }
             }
         }

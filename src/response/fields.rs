@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use arrayvec::ArrayString;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::limit::timestamp::seconds_ceil;
@@ -17,7 +18,7 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 
 /// The item of `RateLimit-Policy`: `"login";q=5;w=900`. It never changes for a policy.
 pub(crate) fn policy_item(policy: &Policy) -> HeaderValue {
-    let mut item = String::new();
+    let mut item = Item::new();
     let _ = write!(
         item,
         "\"{}\";q={};w={}",
@@ -25,12 +26,12 @@ pub(crate) fn policy_item(policy: &Policy) -> HeaderValue {
         policy.limit(),
         policy.window_seconds()
     );
-    field_value(item)
+    field_value(&item)
 }
 
 /// The item of `RateLimit`: `"login";r=4;t=899`.
 fn limit_item(decision: &Decision) -> HeaderValue {
-    let mut item = String::with_capacity(96);
+    let mut item = Item::new();
     let _ = write!(
         item,
         "\"{}\";r={};t={}",
@@ -38,7 +39,7 @@ fn limit_item(decision: &Decision) -> HeaderValue {
         decision.remaining(),
         reset_seconds(decision)
     );
-    field_value(item)
+    field_value(&item)
 }
 
 /// Appends both list fields: those of a limit further inside stay in front.
@@ -64,12 +65,15 @@ pub(crate) fn reset_seconds(decision: &Decision) -> u64 {
     wait_seconds(decision.reset_after())
 }
 
-fn field_value(text: String) -> HeaderValue {
+/// Holds an item of the longest name and the largest numbers, without an allocation.
+type Item = ArrayString<128>;
+
+fn field_value(item: &Item) -> HeaderValue {
     #[expect(
         clippy::expect_used,
         reason = "a policy's name is checked when it is built, and the rest is digits"
     )]
-    HeaderValue::try_from(text).expect("names and digits are visible ASCII")
+    HeaderValue::from_str(item).expect("names and digits are visible ASCII")
 }
 
 #[cfg(test)]
@@ -94,6 +98,17 @@ mod tests {
             );
         }
         assert_eq!(wait_seconds(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn the_longest_item_fits() {
+        let longest = Duration::from_hours(10 * 366 * 24);
+        let policy = Policy::try_fixed(u32::MAX, longest)
+            .unwrap()
+            .name(&"n".repeat(64));
+        let item = policy_item(&policy);
+        let expected = format!("\"{}\";q=4294967295;w=316224000", "n".repeat(64));
+        assert_eq!(item, expected);
     }
 
     #[test]

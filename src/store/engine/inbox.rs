@@ -20,6 +20,9 @@ const DEFAULT_DEADLINE: Duration = Duration::from_millis(250);
 /// Resets and sweeps are an operator's: they go on page by page, and may take longer.
 const JOB_DEADLINE: Duration = Duration::from_secs(10);
 
+/// A queue keeps room for so many charges.
+const USUAL_BATCH: usize = 512;
+
 /// Starts the writer's thread.
 pub(super) type Starter = Box<dyn FnOnce(Arc<Inbox>) -> io::Result<()> + Send>;
 
@@ -115,11 +118,11 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// Takes all that waits.
-    pub(super) fn take(&self) -> Taken {
+    /// Takes all that waits, and leaves `spare` to collect the next charges: an empty queue with room in it.
+    pub(super) fn take(&self, spare: Queue) -> Taken {
         let mut waiting = self.lock();
         Taken {
-            charges: mem::take(&mut waiting.charges),
+            charges: mem::replace(&mut waiting.charges, spare),
             looks: mem::take(&mut waiting.looks),
             jobs: mem::take(&mut waiting.jobs),
             is_abandoned: waiting.is_abandoned,
@@ -226,6 +229,16 @@ pub(super) struct Taken {
 }
 
 impl Queue {
+    /// The queue without what was in it, to be filled again.
+    pub(super) fn emptied(mut self) -> Self {
+        // What a rush needed once need not be kept for ever.
+        self.asks.clear();
+        self.asks.shrink_to(USUAL_BATCH);
+        self.waiters.clear();
+        self.waiters.shrink_to(USUAL_BATCH);
+        self
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.asks.is_empty()
     }

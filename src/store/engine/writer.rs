@@ -59,10 +59,11 @@ struct Running {
 
 impl<B: Backend> Writer<B> {
     async fn run(&mut self) {
+        let mut spare = Queue::default();
         loop {
-            let taken = self.inbox.take();
+            let taken = self.inbox.take(spare);
             let is_idle = taken.charges.is_empty() && taken.looks.is_empty();
-            self.charge(taken.charges).await;
+            spare = self.charge(taken.charges).await.emptied();
             self.look(taken.looks).await;
             self.jobs
                 .extend(taken.jobs.into_iter().map(|(job, waiter)| Running {
@@ -91,15 +92,16 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    async fn charge(&mut self, mut queue: Queue) {
+    async fn charge(&mut self, mut queue: Queue) -> Queue {
         queue.drop_cancelled();
         if queue.is_empty() {
-            return;
+            return queue;
         }
         self.sweeper.wrote(clock::monotonic());
         let call = self.backend.charge(&queue.asks);
         let answers = watched(&self.inbox, &mut queue.waiters, None, call).await;
         self.answer(&mut queue.waiters, answers);
+        queue
     }
 
     async fn look(&mut self, mut queue: Queue) {
@@ -196,7 +198,7 @@ impl<B: Backend> Writer<B> {
 
     async fn close(&mut self, waiter: Option<Waiter<u64>>) {
         self.inbox.close();
-        let rest = self.inbox.take();
+        let rest = self.inbox.take(Queue::default());
         self.charge(rest.charges).await;
         self.look(rest.looks).await;
         let closed = watched(&self.inbox, &mut [], None, self.backend.close()).await;

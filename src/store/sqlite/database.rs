@@ -22,7 +22,12 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// Ten times the hot pages of 10,000 keys; the default of 2 MB holds some 10,000 rows.
 const CACHE_KIB: &str = "-16384";
-/// A WAL that a long read made large is cut back to the size at which SQLite checkpoints by itself.
+/// A charge changes some 80 bytes, and the WAL gets the whole page that they are in. With pages of 1 KB a batch of 64
+/// charges on 10,000 keys takes three quarters of the time that it takes with SQLite's 4 KB, on a million keys two thirds.
+const PAGE_BYTES: u32 = 1_024;
+/// SQLite moves the WAL into the database when it has so many pages: 4 MB, as by default with pages of 4 KB.
+const PAGES_PER_CHECKPOINT: &str = "4096";
+/// A WAL that a long read made large is cut back to that size.
 const JOURNAL_SIZE_LIMIT: &str = "4194304";
 
 /// One connection of its own, opened when it is needed.
@@ -172,10 +177,13 @@ fn settings(location: &Location) -> SqliteConnectOptions {
             .journal_mode(SqliteJournalMode::Wal)
             // No fsync for each commit: a killed process loses nothing, a power failure the last moments.
             .synchronous(SqliteSynchronous::Normal)
+            .pragma("wal_autocheckpoint", PAGES_PER_CHECKPOINT)
             .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT)
             .pragma("cache_size", CACHE_KIB),
     };
     options
+        // Of a new database; a file that is there keeps its own.
+        .page_size(PAGE_BYTES)
         // The file was created by `Location::prepare`, with a mode that SQLite would not give it.
         .create_if_missing(false)
         .busy_timeout(BUSY_TIMEOUT)
