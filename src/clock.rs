@@ -16,6 +16,12 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
+    /// Whether a test sets it.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_manual(&self) -> bool {
+        !matches!(self, Self::System)
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),

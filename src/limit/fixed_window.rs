@@ -7,6 +7,9 @@ use super::timestamp::{Timestamp, millis};
 /// The most that is counted of refused units: the largest integer that every JSON reader holds exactly.
 pub(crate) const MOST_DENIED: u64 = (1 << 53) - 1;
 
+/// No charge is answered later than this after its instant.
+pub(crate) const LONGEST_WAY: Duration = Duration::from_secs(10);
+
 /// The window that holds an instant: from `start` until just before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
@@ -26,9 +29,10 @@ impl Span {
         }
     }
 
-    /// From when on nobody needs the row: it is kept while its window is the current or the previous one.
+    /// From when on nobody needs the row: it is kept while its window is the current or the previous one, and as long
+    /// as a charge of that window may still be on its way. Without its row such a charge would begin a new count.
     pub(crate) fn expires_at(self, window: Duration) -> Timestamp {
-        self.end.saturating_add(window)
+        self.end.saturating_add(window.max(LONGEST_WAY))
     }
 }
 
@@ -132,6 +136,12 @@ mod tests {
         assert_eq!(Span::of(at(120_000), minute).start, at(120_000));
         assert_eq!(Span::of(at(-1), minute).start, at(-60_000));
         assert_eq!(span.expires_at(minute), at(180_000));
+        let milli = Duration::from_millis(1);
+        assert_eq!(
+            Span::of(at(5), milli).expires_at(milli),
+            at(10_006),
+            "a charge may be on its way"
+        );
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(in crate::store) trait Backend: Send + 'static {
     /// Deletes the expired rows of a page, and counts them.
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError>;
 
+    /// Does what must be done now and then between batches, and holds them up for as long.
+    async fn maintain(&mut self) -> Result<(), StoreError>;
+
     /// Closes what is open, so that all is stored.
     async fn close(&mut self) -> Result<(), StoreError>;
 }

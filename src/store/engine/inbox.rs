@@ -11,12 +11,14 @@ use tokio::sync::{Notify, oneshot};
 
 use super::health::Health;
 use crate::clock;
+use crate::limit::fixed_window::LONGEST_WAY;
 use crate::store::{Charge, Outcome, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
 pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
 /// Above what a batch takes when the disk is slow, and below what a caller notices.
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(250);
+const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 /// Resets and sweeps are an operator's: they go on page by page, and may take longer.
 const JOB_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -84,8 +86,9 @@ impl Inbox {
     }
 
     pub(super) fn set_deadline(&self, deadline: Duration) {
+        let deadline = deadline.clamp(SHORTEST_DEADLINE, LONGEST_WAY);
         let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        self.deadline_millis.store(millis.max(1), Ordering::Relaxed);
+        self.deadline_millis.store(millis, Ordering::Relaxed);
     }
 
     fn deadline(&self) -> Duration {
@@ -134,50 +137,73 @@ impl Inbox {
         self.lock().is_closed = true;
     }
 
-    /// Answers those in the inbox whose deadline has passed, and `in_flight` too. Says when to look again.
-    pub(super) fn fail_late(
-        &self,
-        in_flight: &mut [Waiter<Outcome>],
-        job: Option<&mut Waiter<u64>>,
-    ) -> Instant {
+    /// Answers those whose deadline has passed, in the inbox and among what the writer holds. Says when to look again.
+    pub(super) fn fail_late(&self, held: &mut Held<'_>) -> Instant {
         let now = clock::monotonic();
         let deadline = self.deadline();
         let mut late = 0;
         let mut next = now + deadline;
-        let mut visit = |waiter: &mut Waiter<Outcome>| {
-            let is_late = waiter.fail_if_late(now, deadline);
-            late += u64::from(is_late);
-            if waiter.reply.is_some() {
+        for waiter in held
+            .waiters
+            .iter_mut()
+            .flat_map(|waiters| waiters.iter_mut())
+        {
+            if waiter.is_late(now, deadline) {
+                waiter.answer(Err(StoreError::DeadlineExceeded));
+                late += 1;
+            } else if waiter.reply.is_some() {
                 next = next.min(waiter.since + deadline);
             }
-            is_late
-        };
-        for waiter in in_flight {
-            visit(waiter);
         }
-        let mut guard = self.lock();
-        let waiting = &mut *guard;
-        for queue in [&mut waiting.charges, &mut waiting.looks] {
-            // What is late here has not been charged, and must not be.
-            let in_time = queue.waiters.iter_mut().position(|waiter| !visit(waiter));
-            let count = in_time.unwrap_or(queue.waiters.len());
-            queue.asks.drain(..count);
-            queue.waiters.drain(..count);
+        let late_waiters = self.take_late(now, deadline, &mut next);
+        late += late_waiters.len() as u64;
+        for mut waiter in late_waiters {
+            waiter.answer(Err(StoreError::DeadlineExceeded));
         }
-        for waiter in waiting.jobs.iter_mut().map(|(_, waiter)| waiter).chain(job) {
-            waiter.fail_if_late(now, JOB_DEADLINE);
+        for waiter in &mut held.jobs {
+            if waiter.is_late(now, JOB_DEADLINE) {
+                waiter.answer(Err(StoreError::DeadlineExceeded));
+            }
         }
-        drop(guard);
         if late > 0 {
             self.health.failed(&StoreError::DeadlineExceeded, late);
         }
         next
     }
 
+    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. They are
+    /// answered outside the lock, since an answer may run the caller's code.
+    fn take_late(
+        &self,
+        now: Instant,
+        deadline: Duration,
+        next: &mut Instant,
+    ) -> Vec<Waiter<Outcome>> {
+        let mut late = Vec::new();
+        let mut guard = self.lock();
+        let waiting = &mut *guard;
+        for queue in [&mut waiting.charges, &mut waiting.looks] {
+            let in_time = queue
+                .waiters
+                .iter()
+                .position(|waiter| !waiter.is_late(now, deadline));
+            let count = in_time.unwrap_or(queue.waiters.len());
+            queue.asks.drain(..count);
+            late.extend(queue.waiters.drain(..count));
+            if let Some(waiter) = queue.waiters.first() {
+                *next = (*next).min(waiter.since + deadline);
+            }
+        }
+        late
+    }
+
     fn put(self: &Arc<Self>, ask: Charge, queue: impl FnOnce(&mut Waiting) -> &mut Queue) -> Reply {
         let mut waiting = match self.open() {
             Ok(waiting) => waiting,
-            Err(error) => return Reply::Ready(Err(error)),
+            Err(error) => {
+                self.health.failed(&error, 1);
+                return Reply::Ready(Err(error));
+            }
         };
         let queue = queue(&mut waiting);
         if queue.asks.len() >= QUEUE_LENGTH {
@@ -218,6 +244,13 @@ impl Inbox {
         // Nothing that is done under the lock leaves a queue and its waiters of unequal length.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// All that the writer holds and has not answered while a call is under way.
+#[derive(Default)]
+pub(super) struct Held<'a> {
+    pub(super) waiters: [&'a mut [Waiter<Outcome>]; 2],
+    pub(super) jobs: Vec<&'a mut Waiter<u64>>,
 }
 
 /// What the writer took.
@@ -277,11 +310,7 @@ impl<T> Waiter<T> {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    fn fail_if_late(&mut self, now: Instant, deadline: Duration) -> bool {
-        let is_late = now.duration_since(self.since) >= deadline && self.reply.is_some();
-        if is_late {
-            self.answer(Err(StoreError::DeadlineExceeded));
-        }
-        is_late
+    fn is_late(&self, now: Instant, deadline: Duration) -> bool {
+        self.reply.is_some() && now.duration_since(self.since) >= deadline
     }
 }

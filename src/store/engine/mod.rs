@@ -119,5 +119,6 @@ impl fmt::Debug for Engine {
 type Answer = Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError>;
 
 async fn answer(answer: Answer) -> Result<u64, StoreError> {
-    answer?.await.unwrap_or(Err(StoreError::Closed))
+    // The writer answers every job, also when it closes: it must have panicked.
+    answer?.await.unwrap_or(Err(StoreError::Panicked))
 }

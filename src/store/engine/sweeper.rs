@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::backend::{Cursor, Page};
+use crate::limit::Timestamp;
 
 /// Between the pages of a pass: a page takes some 2 ms, so decisions keep more than nine tenths of the time.
 const BETWEEN_PAGES: Duration = Duration::from_millis(25);
+/// The same while pages are mostly expired, so that a flood of new keys is not faster than the sweep.
+const BETWEEN_FULL_PAGES: Duration = Duration::from_millis(5);
 /// Between passes. Rows are kept for a window longer than they count, so there is no hurry.
 const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 
@@ -15,15 +18,20 @@ const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 pub(super) struct Sweeper {
     after: Option<Cursor>,
     due_at: Option<Instant>,
+    /// What the clock showed when the last pass began, and what this pass sweeps up to.
+    seen: Timestamp,
+    horizon: Timestamp,
     /// Whether this pass met rows that stay, or charges came while it went on.
     found_rows: bool,
 }
 
 impl Sweeper {
     /// A file may hold rows of an earlier run: the first pass is due at once.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, started_at: Timestamp) -> Self {
         Self {
             after: None,
+            seen: started_at,
+            horizon: started_at,
             due_at: Some(now + BETWEEN_PAGES),
             found_rows: false,
         }
@@ -39,6 +47,16 @@ impl Sweeper {
         self.after.clone()
     }
 
+    /// Up to when rows must have expired to go now. It is what the clock showed a pass ago, unless it has stepped back
+    /// since: a clock that jumps ahead for a moment must not cost the counts of today.
+    pub(super) fn horizon(&mut self, now: Timestamp) -> Timestamp {
+        if self.after.is_none() {
+            self.horizon = self.seen;
+            self.seen = now;
+        }
+        self.horizon.min(now)
+    }
+
     /// Notes that there are rows.
     pub(super) fn wrote(&mut self, now: Instant) {
         self.found_rows = true;
@@ -50,7 +68,14 @@ impl Sweeper {
         self.found_rows |= page.kept > 0;
         self.after = page.next;
         self.due_at = if self.after.is_some() {
-            Some(now + BETWEEN_PAGES)
+            let is_mostly_expired = page.count > page.kept;
+            Some(
+                now + if is_mostly_expired {
+                    BETWEEN_FULL_PAGES
+                } else {
+                    BETWEEN_PAGES
+                },
+            )
         } else {
             std::mem::take(&mut self.found_rows).then(|| now + BETWEEN_PASSES)
         };
@@ -84,7 +109,7 @@ mod tests {
     #[test]
     fn a_pass_goes_on_page_by_page_and_then_rests() {
         let now = monotonic();
-        let mut sweeper = Sweeper::new(now);
+        let mut sweeper = Sweeper::new(now, at(0));
         sweeper.swept(page(1_000, true), now);
         assert_eq!(sweeper.due_at(), Some(now + BETWEEN_PAGES));
         sweeper.swept(page(0, false), now);
@@ -92,10 +117,29 @@ mod tests {
         assert_eq!(sweeper.after(), None);
     }
 
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn a_clock_that_jumps_ahead_for_a_moment_sweeps_nothing_of_today() {
+        let now = monotonic();
+        let mut sweeper = Sweeper::new(now, at(100));
+        assert_eq!(sweeper.horizon(at(9_999)), at(100));
+        sweeper.swept(page(1, true), now);
+        assert_eq!(sweeper.horizon(at(101)), at(100), "the same pass");
+        sweeper.swept(page(1, false), now);
+        assert_eq!(sweeper.horizon(at(130)), at(130), "the jump is over");
+        sweeper.swept(page(1, false), now);
+        assert_eq!(sweeper.horizon(at(160)), at(130));
+        sweeper.swept(page(1, false), now);
+        assert_eq!(sweeper.horizon(at(50)), at(50), "a step back");
+    }
+
     #[test]
     fn an_empty_table_is_left_alone_until_something_is_written() {
         let now = monotonic();
-        let mut sweeper = Sweeper::new(now);
+        let mut sweeper = Sweeper::new(now, at(0));
         sweeper.swept(page(0, false), now);
         assert_eq!(sweeper.due_at(), None);
         sweeper.wrote(now);

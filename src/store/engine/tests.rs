@@ -82,6 +82,10 @@ impl Backend for Fake {
         Ok(page_of(2, after))
     }
 
+    async fn maintain(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn close(&mut self) -> Result<(), StoreError> {
         self.remote.is_closed.store(true, Ordering::SeqCst);
         self.events.send("close").unwrap();
@@ -211,7 +215,7 @@ async fn a_store_that_hangs_is_given_up_at_the_deadline_also_in_paused_time() {
         );
     }
     bench.remote.release.notify_one();
-    bench.engine.set_deadline(Duration::from_secs(60));
+    bench.engine.set_deadline(Duration::from_secs(10));
     bench.charge("after").await.unwrap();
     assert_eq!(
         bench.batches(),
@@ -219,6 +223,34 @@ async fn a_store_that_hangs_is_given_up_at_the_deadline_also_in_paused_time() {
         "what was late was not charged"
     );
     assert_eq!(bench.remote.looks.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn what_was_taken_together_with_a_charge_that_hangs_is_not_late_either() {
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    let second = bench.charge("hang");
+    let looked = bench.engine.peek(charge("look"));
+    let mut swept = Box::pin(bench.engine.sweep());
+    assert!(futures_poll(&mut swept).is_pending());
+    bench.engine.set_deadline(Duration::from_millis(200));
+    bench.remote.release.notify_one();
+    first.await.unwrap();
+    assert!(looked.await.is_ok(), "looks come before charges");
+    let answer = second.await;
+    assert!(
+        matches!(answer, Err(StoreError::DeadlineExceeded)),
+        "{answer:?}"
+    );
+    bench.remote.release.notify_one();
+    assert_eq!(swept.await.unwrap(), 20);
+}
+
+fn futures_poll<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> std::task::Poll<F::Output> {
+    future
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,12 +6,12 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
 use super::backend::{Backend, Cursor, Page};
-use super::inbox::{Inbox, Job, Queue, Starter, Waiter};
+use super::inbox::{Held, Inbox, Job, Queue, Starter, Waiter};
 use super::sweeper::Sweeper;
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
@@ -26,12 +26,14 @@ pub(super) fn starter<B: Backend>(backend: B, clock: Arc<OnceLock<Clock>>) -> St
             .build()?;
         let thread = thread::Builder::new().name("tollgate-store".to_owned());
         thread.spawn(move || {
+            let started_at = clock.get().unwrap_or(&Clock::System).now();
             let mut writer = Writer {
                 backend,
                 inbox,
                 clock,
                 jobs: VecDeque::new(),
-                sweeper: Sweeper::new(clock::monotonic()),
+                sweeper: Sweeper::new(clock::monotonic(), started_at),
+                maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
             };
             // What a call of the backend does is caught where it is watched. Should anything else panic, a log
             // subscriber say, those of its batch are told, and the next batch finds a writer all the same.
@@ -41,12 +43,16 @@ pub(super) fn starter<B: Backend>(backend: B, clock: Arc<OnceLock<Clock>>) -> St
     })
 }
 
+/// How often the backend is asked to look after itself: before a WAL can have grown by more than some megabytes.
+const BETWEEN_MAINTENANCE: Duration = Duration::from_millis(20);
+
 struct Writer<B> {
     backend: B,
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
     jobs: VecDeque<Running>,
     sweeper: Sweeper,
+    maintain_at: Instant,
 }
 
 /// A job, and how far it is.
@@ -61,27 +67,19 @@ impl<B: Backend> Writer<B> {
     async fn run(&mut self) {
         let mut spare = Queue::default();
         loop {
-            let taken = self.inbox.take(spare);
+            let mut taken = self.inbox.take(spare);
             let is_idle = taken.charges.is_empty() && taken.looks.is_empty();
+            self.jobs.extend(taken.jobs.drain(..).map(Running::new));
+            // Looks first: they need no lock, so that they do not wait for one.
+            self.look(taken.looks, &mut taken.charges).await;
             spare = self.charge(taken.charges).await.emptied();
-            self.look(taken.looks).await;
-            self.jobs
-                .extend(taken.jobs.into_iter().map(|(job, waiter)| Running {
-                    job,
-                    waiter,
-                    count: 0,
-                    after: None,
-                }));
+            self.maintain().await;
             // One page at a time, so that charges never wait for more than that.
             if let Some(running) = self.jobs.pop_front() {
                 if self.step(running).await {
                     return;
                 }
-            } else if self
-                .sweeper
-                .due_at()
-                .is_some_and(|due_at| due_at <= clock::monotonic())
-            {
+            } else if self.is_sweep_due() {
                 self.sweep().await;
             } else if is_idle {
                 if taken.is_abandoned {
@@ -92,27 +90,33 @@ impl<B: Backend> Writer<B> {
         }
     }
 
+    async fn look(&mut self, mut queue: Queue, charges: &mut Queue) {
+        queue.drop_cancelled();
+        if queue.is_empty() {
+            return;
+        }
+        let held = Held {
+            waiters: [&mut queue.waiters, &mut charges.waiters],
+            jobs: waiters_of(&mut self.jobs),
+        };
+        let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks)).await;
+        let answers = answers.map(|outcomes| outcomes.into_iter().map(Ok).collect());
+        self.answer(&mut queue.waiters, answers);
+    }
+
     async fn charge(&mut self, mut queue: Queue) -> Queue {
         queue.drop_cancelled();
         if queue.is_empty() {
             return queue;
         }
+        let held = Held {
+            waiters: [&mut queue.waiters, &mut []],
+            jobs: waiters_of(&mut self.jobs),
+        };
+        let answers = watched(&self.inbox, held, self.backend.charge(&queue.asks)).await;
+        self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
-        let call = self.backend.charge(&queue.asks);
-        let answers = watched(&self.inbox, &mut queue.waiters, None, call).await;
-        self.answer(&mut queue.waiters, answers);
         queue
-    }
-
-    async fn look(&mut self, mut queue: Queue) {
-        queue.drop_cancelled();
-        if queue.is_empty() {
-            return;
-        }
-        let call = self.backend.peek(&queue.asks);
-        let answers = watched(&self.inbox, &mut queue.waiters, None, call).await;
-        let answers = answers.map(|outcomes| outcomes.into_iter().map(Ok).collect());
-        self.answer(&mut queue.waiters, answers);
     }
 
     fn answer(
@@ -140,33 +144,45 @@ impl<B: Backend> Writer<B> {
         }
     }
 
+    async fn maintain(&mut self) {
+        let now = clock::monotonic();
+        if now < self.maintain_at {
+            return;
+        }
+        self.maintain_at = now + BETWEEN_MAINTENANCE;
+        let held = Held {
+            jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
+        };
+        if let Err(error) = watched(&self.inbox, held, self.backend.maintain()).await {
+            tracing::debug!(%error, "the upkeep of the rate limit store failed and will be tried again");
+        }
+    }
+
     /// Does the next page of a job. Says whether the store is closed now.
     async fn step(&mut self, mut running: Running) -> bool {
-        let inbox = Arc::clone(&self.inbox);
-        let waiter = Some(&mut running.waiter);
+        if matches!(running.job, Job::Close) {
+            self.close(Some(running.waiter)).await;
+            return true;
+        }
         let after = running.after.take();
-        let page = match &running.job {
-            Job::Open => {
-                let call = self.backend.open();
-                watched(&inbox, &mut [], waiter, call)
-                    .await
-                    .map(|()| Page::default())
-            }
-            Job::Reset(reset) => {
-                let call = self.backend.reset(reset, after);
-                watched(&inbox, &mut [], waiter, call).await
-            }
-            Job::Sweep => {
-                let now = self.now();
-                let call = self.backend.sweep(now, after);
-                watched(&inbox, &mut [], waiter, call).await
-            }
-            Job::Close => {
-                self.close(Some(running.waiter)).await;
-                return true;
+        let now = self.now();
+        let mut jobs = waiters_of(&mut self.jobs);
+        jobs.push(&mut running.waiter);
+        let held = Held {
+            jobs,
+            ..Held::default()
+        };
+        let backend = &mut self.backend;
+        let call = async {
+            match &running.job {
+                Job::Open => backend.open().await.map(|()| Page::default()),
+                Job::Reset(reset) => backend.reset(reset, after).await,
+                Job::Sweep => backend.sweep(now, after).await,
+                Job::Close => Ok(Page::default()),
             }
         };
-        match page {
+        match watched(&self.inbox, held, call).await {
             Ok(page) => {
                 running.count += page.count;
                 running.after = page.next;
@@ -177,17 +193,26 @@ impl<B: Backend> Writer<B> {
                     running.waiter.answer(Ok(running.count));
                 }
             }
-            Err(error) => {
-                running.waiter.answer(Err(error));
-            }
+            Err(error) => running.waiter.answer(Err(error)),
         }
         false
     }
 
+    fn is_sweep_due(&self) -> bool {
+        // Under a set clock only the test says when: what the clock shows at some moment of real time is chance.
+        let is_set = self.clock.get().is_some_and(Clock::is_manual);
+        !is_set
+            && self
+                .sweeper
+                .due_at()
+                .is_some_and(|due_at| due_at <= clock::monotonic())
+    }
+
     async fn sweep(&mut self) {
         let (now, after) = (self.now(), self.sweeper.after());
-        let call = self.backend.sweep(now, after);
-        match watched(&self.inbox, &mut [], None, call).await {
+        let horizon = self.sweeper.horizon(now);
+        let call = self.backend.sweep(horizon, after);
+        match watched(&self.inbox, Held::default(), call).await {
             Ok(page) => self.sweeper.swept(page, clock::monotonic()),
             Err(error) => {
                 self.sweeper.failed(clock::monotonic());
@@ -198,10 +223,15 @@ impl<B: Backend> Writer<B> {
 
     async fn close(&mut self, waiter: Option<Waiter<u64>>) {
         self.inbox.close();
-        let rest = self.inbox.take(Queue::default());
+        let mut rest = self.inbox.take(Queue::default());
+        self.look(rest.looks, &mut rest.charges).await;
         self.charge(rest.charges).await;
-        self.look(rest.looks).await;
-        let closed = watched(&self.inbox, &mut [], None, self.backend.close()).await;
+        let mut running: Vec<_> = waiter.into_iter().collect();
+        let held = Held {
+            jobs: running.iter_mut().collect(),
+            ..Held::default()
+        };
+        let closed = watched(&self.inbox, held, self.backend.close()).await;
         let jobs = self
             .jobs
             .drain(..)
@@ -212,14 +242,29 @@ impl<B: Backend> Writer<B> {
                 _ => Err(StoreError::Closed),
             });
         }
-        if let Some(mut waiter) = waiter {
-            waiter.answer(closed.map(|()| 0));
+        for mut waiter in running {
+            waiter.answer(closed.clone().map(|()| 0));
         }
     }
 
     fn now(&self) -> Timestamp {
         self.clock.get().unwrap_or(&Clock::System).now()
     }
+}
+
+impl Running {
+    fn new((job, waiter): (Job, Waiter<u64>)) -> Self {
+        Self {
+            job,
+            waiter,
+            count: 0,
+            after: None,
+        }
+    }
+}
+
+fn waiters_of(jobs: &mut VecDeque<Running>) -> Vec<&mut Waiter<u64>> {
+    jobs.iter_mut().map(|running| &mut running.waiter).collect()
 }
 
 /// Waits until there is something to do.
@@ -240,13 +285,12 @@ async fn wait(inbox: &Inbox, due_at: Option<Instant>) {
 /// would leave a transaction open. A panic in it becomes an error.
 async fn watched<T>(
     inbox: &Inbox,
-    waiters: &mut [Waiter<Outcome>],
-    mut job: Option<&mut Waiter<u64>>,
+    mut held: Held<'_>,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let mut call = pin!(call);
     loop {
-        let look_again_at = inbox.fail_late(waiters, job.as_deref_mut());
+        let look_again_at = inbox.fail_late(&mut held);
         let mut timer = pin!(sleep_until(look_again_at.into()));
         let done = std::future::poll_fn(|cx| {
             let poll = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));

@@ -1,13 +1,13 @@
 //! The connection: how it is opened, set, and kept sound after an error.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use tokio::time::sleep_until;
 
 use super::{Location, OpenError, schema};
@@ -25,10 +25,18 @@ const CACHE_KIB: &str = "-16384";
 /// A charge changes some 80 bytes, and the WAL gets the whole page that they are in. With pages of 1 KB a batch of 64
 /// charges on 10,000 keys takes three quarters of the time that it takes with SQLite's 4 KB, on a million keys two thirds.
 const PAGE_BYTES: u32 = 1_024;
-/// SQLite moves the WAL into the database when it has so many pages: 4 MB, as by default with pages of 4 KB.
-const PAGES_PER_CHECKPOINT: &str = "4096";
+/// SQLite moves a WAL of this size into the database; with pages of 4 KB it is SQLite's own default.
+const CHECKPOINT_BYTES: i64 = 4 << 20;
 /// A WAL that a long read made large is cut back to that size.
 const JOURNAL_SIZE_LIMIT: &str = "4194304";
+/// SQLite begins a WAL anew only at a moment without readers. When there was none until here, the writer makes one: it
+/// waits for those that read, while new ones read the database itself.
+const LONG_WAL_BYTES: u64 = 5 << 20;
+/// A reader that does not end is waited for this often, for a busy timeout each; and with a longer WAL more often,
+/// though charges wait meanwhile.
+const BETWEEN_RESTARTS: Duration = Duration::from_millis(500);
+const BETWEEN_URGENT_RESTARTS: Duration = Duration::from_millis(50);
+const URGENT_WAL_BYTES: u64 = 8 << 20;
 
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
@@ -37,6 +45,9 @@ pub(super) struct Database {
     /// Set while a call is under way: still set at the next one when a call failed or panicked, which may have left
     /// a transaction open, with the write lock held.
     is_unsound: bool,
+    /// How often it was opened. A database in memory is a new one then.
+    generation: u64,
+    restart_at: Instant,
 }
 
 impl Database {
@@ -45,6 +56,8 @@ impl Database {
             location,
             connection: None,
             is_unsound: false,
+            generation: 0,
+            restart_at: clock::monotonic(),
         }
     }
 
@@ -100,6 +113,38 @@ impl Database {
         result.map_err(store_error)
     }
 
+    /// Begins the WAL anew when it has become long.
+    pub(super) async fn restart_long_wal(&mut self) -> Result<(), StoreError> {
+        let Some(wal) = self.location.wal_path() else {
+            return Ok(());
+        };
+        let length = std::fs::metadata(wal).map_or(0, |wal| wal.len());
+        let now = clock::monotonic();
+        if length <= LONG_WAL_BYTES || now < self.restart_at || self.connection.is_none() {
+            return Ok(());
+        }
+        let restart = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
+        let rows = self.fetch_all(restart).await?;
+        let is_done = rows
+            .first()
+            .is_some_and(|row| matches!(row.try_get(0), Ok(0_i64)));
+        if !is_done {
+            let is_urgent = length > URGENT_WAL_BYTES;
+            let pause = if is_urgent {
+                BETWEEN_URGENT_RESTARTS
+            } else {
+                BETWEEN_RESTARTS
+            };
+            self.restart_at = clock::monotonic() + pause;
+        }
+        Ok(())
+    }
+
+    /// How often the database was opened.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     pub(super) async fn close(&mut self) -> Result<(), StoreError> {
         match self.connection.take() {
             Some(connection) => connection.close().await.map_err(store_error),
@@ -133,6 +178,12 @@ impl Database {
         self.location.prepare()?;
         let opened = self.connect(with_probe).await;
         self.connection = Some(opened?);
+        self.generation += 1;
+        if self.generation > 1 && matches!(self.location, Location::Memory) {
+            tracing::warn!(
+                "the rate limits in memory were lost with their connection, and begin anew"
+            );
+        }
         Ok(())
     }
 
@@ -144,6 +195,9 @@ impl Database {
         check_version(&mut connection)
             .await
             .map_err(|error| self.open_error(error))??;
+        set_checkpoints(&mut connection)
+            .await
+            .map_err(|error| self.open_error(error))?;
         if with_probe {
             // A file that can be read but not written would fail at the first charge instead.
             sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK")
@@ -177,7 +231,6 @@ fn settings(location: &Location) -> SqliteConnectOptions {
             .journal_mode(SqliteJournalMode::Wal)
             // No fsync for each commit: a killed process loses nothing, a power failure the last moments.
             .synchronous(SqliteSynchronous::Normal)
-            .pragma("wal_autocheckpoint", PAGES_PER_CHECKPOINT)
             .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT)
             .pragma("cache_size", CACHE_KIB),
     };
@@ -213,6 +266,21 @@ fn store_error(error: sqlx::Error) -> StoreError {
         is_transient: matches!(code(&error), Some(BUSY | LOCKED | FULL)),
         source: Arc::new(error),
     }
+}
+
+/// A file that is there has its own size of pages, so the number of them is told last.
+async fn set_checkpoints(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let rows = sqlx::query("PRAGMA page_size")
+        .fetch_all(&mut *connection)
+        .await?;
+    let page_bytes: i64 = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => return Err(sqlx::Error::RowNotFound),
+    };
+    let pages = CHECKPOINT_BYTES / page_bytes.max(512);
+    // A pragma takes no parameters; a number can't be anything else than one.
+    let pragma = AssertSqlSafe(format!("PRAGMA wal_autocheckpoint = {pages}"));
+    sqlx::query(pragma).fetch_all(connection).await.map(drop)
 }
 
 /// Refuses a SQLite without STRICT tables and RETURNING (3.37), and warns of one that can lose data when two

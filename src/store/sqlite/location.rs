@@ -80,6 +80,18 @@ impl Location {
         }
     }
 
+    /// The file of the WAL, when there is one.
+    pub(super) fn wal_path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Memory => None,
+            Self::File { path, .. } => {
+                let mut wal = path.clone().into_os_string();
+                wal.push("-wal");
+                Some(wal.into())
+            }
+        }
+    }
+
     /// Makes sure that there is a file, readable by its owner alone when it is new: keys are personal data, and SQLite
     /// would make it readable by all. The `-wal` and `-shm` files take its mode.
     pub(super) fn prepare(&self) -> Result<(), OpenError> {

@@ -126,7 +126,8 @@ impl SqliteStore {
         Ok(Self { engine })
     }
 
-    /// Sets how long a charge or a look may wait for its answer, from 1 ms; 250 ms by default. It holds for all clones.
+    /// Sets how long a charge or a look may wait for its answer, from 1 ms to 10 s; 250 ms by default. What is outside
+    /// counts as the nearer end. It holds for all clones.
     ///
     /// After it the limiter's failure mode decides. The time is real time, also when a test has paused tokio's.
     #[must_use]
@@ -215,6 +216,10 @@ impl Backend for Sqlite {
             room.deleted(page.count);
         }
         Ok(page)
+    }
+
+    async fn maintain(&mut self) -> Result<(), StoreError> {
+        self.database.restart_long_wal().await
     }
 
     async fn close(&mut self) -> Result<(), StoreError> {

@@ -9,13 +9,17 @@ use crate::store::{Charge, Outcome, StoreError};
 
 /// Some 40 MB.
 pub(super) const DEFAULT_MAX_ROWS: u64 = 1 << 18;
-/// This part of the rows goes at once, so that the search for them is rare.
-const EVICTED_AT_ONCE: u64 = 8;
+/// So many rows go at once: the search for them is rare then, and takes some milliseconds.
+const EVICTED_AT_ONCE: u64 = 4_096;
+/// But not more than this part of the cap.
+const PART_OF_CAP: u64 = 8;
 /// While no room can be made, it is looked for this often: a flood of new keys must not search the table each time.
 const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 const EVICT_EXPIRED: &str = "
-DELETE FROM rate_limit_windows WHERE expires_at <= $1
+DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
+    SELECT policy, key, window_start FROM rate_limit_windows WHERE expires_at <= $1 LIMIT $2
+)
 ";
 
 /// Rows that were never refused, have used at most `$1`, and either have something left (`$2` is 0) or not.
@@ -27,12 +31,16 @@ DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
 )
 ";
 
+#[cfg(test)]
+pub(super) const STATEMENTS: [&str; 2] = [EVICT_EXPIRED, EVICT];
+
 /// How many rows there are, and how many there may be. No other connection sees a database in memory, so the count
 /// stays true.
 pub(super) struct Room {
     max_rows: u64,
     rows: u64,
     full_at: Option<Timestamp>,
+    generation: u64,
 }
 
 impl Room {
@@ -41,6 +49,7 @@ impl Room {
             max_rows,
             rows: 0,
             full_at: None,
+            generation: 0,
         }
     }
 
@@ -72,6 +81,11 @@ impl Room {
             merged = Merged::of(&rest);
         }
         let applied = windows::charge(database, &merged).await?;
+        if self.generation != database.generation() {
+            // It was opened for this batch: it holds nothing else.
+            *self = Self::new(self.max_rows);
+            self.generation = database.generation();
+        }
         let runs = merged.groups.iter().flat_map(|group| {
             let cost = u64::from(group.like.cost);
             group
@@ -105,7 +119,7 @@ impl Room {
         charges: &[Charge],
     ) -> Result<Vec<bool>, StoreError> {
         let is_known = self.known(database, charges).await?;
-        if self.has_room_for(new_rows(&is_known)) {
+        if self.has_room_for(new_rows(charges, &is_known)) {
             return Ok(vec![true; charges.len()]);
         }
         let now = charges.iter().map(|charge| charge.at).max();
@@ -116,10 +130,11 @@ impl Room {
         if is_known_full {
             return Ok(is_known);
         }
-        self.evict(database, now, new_rows(&is_known)).await?;
+        self.evict(database, now, new_rows(charges, &is_known))
+            .await?;
         // What was evicted may be of this batch.
         let is_known = self.known(database, charges).await?;
-        if self.has_room_for(new_rows(&is_known)) {
+        if self.has_room_for(new_rows(charges, &is_known)) {
             return Ok(vec![true; charges.len()]);
         }
         self.full_at = Some(now);
@@ -141,9 +156,12 @@ impl Room {
         now: Timestamp,
         wanted: u64,
     ) -> Result<(), StoreError> {
-        let query = sqlx::query(EVICT_EXPIRED).bind(now.unix_millis());
+        let at_once = EVICTED_AT_ONCE.min(self.max_rows / PART_OF_CAP).max(wanted);
+        let at_once = i64::try_from(at_once).unwrap_or(i64::MAX);
+        let query = sqlx::query(EVICT_EXPIRED)
+            .bind(now.unix_millis())
+            .bind(at_once);
         self.deleted(database.execute(query).await?);
-        let at_once = wanted.max(self.max_rows / EVICTED_AT_ONCE);
         // First those that lose a single unit, which is what a flood of made-up keys consists of; at last those that
         // have used all, and would get it once more.
         for (most_used, has_used_all) in [(1, 0), (i64::MAX, 0), (i64::MAX, 1)] {
@@ -153,14 +171,19 @@ impl Room {
             let query = sqlx::query(EVICT)
                 .bind(most_used)
                 .bind(has_used_all)
-                .bind(i64::try_from(at_once).unwrap_or(i64::MAX));
+                .bind(at_once);
             self.deleted(database.execute(query).await?);
         }
         Ok(())
     }
 }
 
-/// How many rows the charges may need, at most.
-fn new_rows(is_known: &[bool]) -> u64 {
-    is_known.iter().filter(|is_known| !**is_known).count() as u64
+/// How many rows the charges need that are not there.
+fn new_rows(charges: &[Charge], is_known: &[bool]) -> u64 {
+    let new = charges
+        .iter()
+        .zip(is_known)
+        .filter(|(_, is_known)| !**is_known);
+    let new: Vec<Charge> = new.map(|(charge, _)| charge.clone()).collect();
+    Merged::of(&new).len() as u64
 }

@@ -49,6 +49,9 @@ INSERT OR IGNORE INTO rate_limit_schema (id, version, oldest_reader) VALUES (1, 
 COMMIT;
 ";
 
+#[cfg(test)]
+pub(super) const STATEMENTS: [&str; 1] = [CREATE];
+
 /// Creates what is missing, or refuses a file that is too new.
 pub(super) async fn ensure(
     connection: &mut SqliteConnection,

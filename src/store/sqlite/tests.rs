@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{Connection, Executor, Row, SqliteConnection};
@@ -343,30 +344,157 @@ async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
     );
 }
 
+/// Reads in transactions that follow each other without a gap, until it is told to stop.
+fn read_all_the_time(path: &Path, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+    let (path, is_over) = (path.to_owned(), Arc::clone(is_over));
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut reader = other_connection(&path).await;
+            let read = "SELECT sum(used) FROM rate_limit_windows";
+            while !is_over.load(Ordering::Relaxed) {
+                reader.execute("BEGIN").await.unwrap();
+                for _ in 0..3 {
+                    reader.execute(read).await.unwrap();
+                }
+                reader.execute("COMMIT").await.unwrap();
+            }
+        });
+    })
+}
+
+async fn largest_wal(folder: &Path, backend: &mut Sqlite, commits: u32) -> u64 {
+    let mut largest = 0;
+    for commit in 0..commits {
+        let charges: Vec<_> = (0..5)
+            .map(|n| charge((commit * 7 + n * 1_013) % 5_000, u32::MAX))
+            .collect();
+        backend.charge(&charges).await.unwrap();
+        backend.maintain().await.unwrap();
+        if commit % 100 == 0 {
+            let wal = std::fs::metadata(folder.join("limits.db-wal")).unwrap();
+            largest = largest.max(wal.len());
+        }
+    }
+    largest
+}
+
 #[tokio::test]
 async fn the_wal_stays_small_under_load_with_readers() {
     let (folder, path) = folder();
     let mut backend = backend(&path);
     backend.open().await.unwrap();
-    let mut reader = other_connection(&path).await;
-    let mut largest = 0;
-    for commit in 0_u32..20_000 {
-        let charges: Vec<_> = (0..5)
-            .map(|n| charge((commit * 7 + n * 1_013) % 5_000, u32::MAX))
-            .collect();
-        backend.charge(&charges).await.unwrap();
-        if commit % 100 == 0 {
-            sqlx::query("SELECT sum(used) FROM rate_limit_windows")
-                .fetch_all(&mut reader)
-                .await
-                .unwrap();
-            let wal = std::fs::metadata(folder.path().join("limits.db-wal")).unwrap();
-            largest = largest.max(wal.len());
-        }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers = [(); 2].map(|()| read_all_the_time(&path, &is_over));
+    let largest = largest_wal(folder.path(), &mut backend, 20_000).await;
+    is_over.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.join().unwrap();
     }
     assert!(largest < 16_000_000, "{largest} bytes");
     let stored = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
     assert_eq!(stored[0].get::<i64, _>(0), 100_000);
+}
+
+#[tokio::test]
+async fn a_file_with_other_pages_has_the_same_bound() {
+    let (folder, path) = folder();
+    let mut other = SqliteConnection::connect_with(
+        &SqliteConnectOptions::new()
+            .filename(&path)
+            .create_if_missing(true)
+            .page_size(16_384),
+    )
+    .await
+    .unwrap();
+    other
+        .execute("CREATE TABLE app (id INTEGER)")
+        .await
+        .unwrap();
+    other.close().await.unwrap();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    let largest = largest_wal(folder.path(), &mut backend, 1_000).await;
+    assert!(largest < 6_000_000, "{largest} bytes");
+}
+
+/// The store's own sweep, on the system's clock: the rows are of 1970.
+#[tokio::test]
+async fn a_hundred_thousand_expired_rows_go_without_traffic() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    for batch in 0..20 {
+        let charges: Vec<_> = (0..5_000)
+            .map(|n| Charge {
+                at: Timestamp::from_unix_millis(0),
+                ..charge(batch * 5_000 + n, 1)
+            })
+            .collect();
+        backend.charge(&charges).await.unwrap();
+    }
+    backend.close().await.unwrap();
+    let store = open(&path).await;
+    let gone = async {
+        let mut counts = Vec::new();
+        while counts.last() != Some(&0) {
+            counts.push(
+                rows(&path, "SELECT count(*) FROM rate_limit_windows").await[0].get::<i64, _>(0),
+            );
+        }
+        counts
+    };
+    let counts = tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    let largest_step = counts
+        .windows(2)
+        .map(|pair| pair[0] - pair[1])
+        .max()
+        .unwrap_or(0);
+    assert!(
+        counts.len() > 2 && largest_step < 100_000,
+        "in one step: {counts:?}"
+    );
+    drop(store);
+}
+
+#[tokio::test]
+async fn a_charge_that_is_late_meets_the_row_of_its_window() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    let short = Charge {
+        counter: Arc::new(Counter {
+            name: "p".to_owned(),
+            window: Duration::from_millis(1),
+        }),
+        ..charge("a", 1)
+    };
+    backend.charge(&[short.clone()]).await.unwrap();
+    let deadline = Timestamp::from_unix_millis(NOW + 9_999);
+    assert_eq!(backend.sweep(deadline, None).await.unwrap().count, 0);
+    let late = backend.charge(&[short]).await.unwrap();
+    assert!(!late[0].as_ref().unwrap().is_admitted);
+    let later = Timestamp::from_unix_millis(NOW + 10_001);
+    assert_eq!(backend.sweep(later, None).await.unwrap().count, 1);
+}
+
+/// A gap in the numbers counts as a parameter, and what comes after it is bound to nothing, in silence.
+#[test]
+fn the_parameters_of_every_statement_are_numbered_without_gaps() {
+    for statement in windows::STATEMENTS
+        .iter()
+        .chain(&room::STATEMENTS)
+        .chain(&schema::STATEMENTS)
+    {
+        assert!(!statement.contains('?'), "{statement}");
+        let numbers = statement.split('$').skip(1).filter_map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<usize>().ok()
+        });
+        let numbers: std::collections::BTreeSet<_> = numbers.collect();
+        let expected: std::collections::BTreeSet<_> = (1..=numbers.len()).collect();
+        assert_eq!(numbers, expected, "{statement}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,6 +103,17 @@ DELETE FROM rate_limit_windows
 WHERE (policy, key, window_start) > ($1, $2, $3) AND expires_at <= $4
 ";
 
+#[cfg(test)]
+pub(super) const STATEMENTS: [&str; 7] = [
+    CHARGE,
+    READ,
+    RESET,
+    KEY_PAGE_END,
+    SWEEP_PAGE,
+    SWEEP,
+    SWEEP_TO_THE_END,
+];
+
 /// Applies the runs of a batch in one statement.
 pub(super) async fn charge(
     database: &mut Database,

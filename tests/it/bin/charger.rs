@@ -6,6 +6,7 @@
 use std::env;
 use std::error::Error;
 use std::io::{self, BufRead, Write};
+use std::time::Duration;
 
 use tollgate::{Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
 
@@ -16,7 +17,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("give file, limit, seconds, instant, tasks, charges".into());
     };
     let clock = ManualClock::new(Timestamp::from_unix_millis(at.parse()?));
-    let store = SqliteStore::open(path).await?.clock(&clock);
+    let store = SqliteStore::open(path)
+        .await?
+        .clock(&clock)
+        .deadline(Duration::from_secs(10));
     let policy = Policy::fixed(limit.parse()?, seconds.parse()?).name("shared");
     let limiter = Limiter::new(policy).store(&store);
     let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
