@@ -60,7 +60,8 @@ mod middleware;
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::limit::{
-    Algorithm, Decision, Key, KeyPart, KeyValue, ParseKeyError, Policy, PolicyError, Timestamp,
+    Algorithm, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError, Policy, PolicyError,
+    Timestamp,
 };
 pub use self::limiter::{FailureMode, Limiter};
 pub use self::middleware::{

@@ -43,7 +43,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// The error when this source, and all after it, found nothing.
     fn missing(&self) -> KeyError {
-        KeyError::client("the request has nothing to tell its sender by")
+        KeyError::client("the request lacks what its rate limit is keyed on")
     }
 
     /// What the source is, for the log line that tells a policy's settings: `header x-api-key`.

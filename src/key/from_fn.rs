@@ -7,7 +7,9 @@ use crate::limit::Key;
 
 /// A function of the request's head. A bare value becomes `custom:<value>`; return a [`Key`] to name its kind.
 ///
-/// `None` asks the next source; without one the answer is 400. It runs for each request, and must not block.
+/// `None` asks the next source; without one the answer is 400. Return a `Result` to say what is missing:
+/// [`KeyError::client`] is a 400 with your message, [`KeyError::server`] a 500. It runs for each request, and must not
+/// block.
 ///
 /// # Examples
 ///

@@ -1,8 +1,11 @@
 //! The answer to a charge.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use super::fixed_window::{Span, Usage};
+use super::timestamp::seconds_ceil;
 use super::{Key, Policy, Timestamp};
 
 /// What a policy answers for a key: allowed or denied, what is left, and when there is more.
@@ -22,13 +25,14 @@ use super::{Key, Policy, Timestamp};
 /// assert_eq!(first.remaining(), 1);
 /// assert_eq!(first.retry_after(), None);
 ///
-/// limiter.check(&alice).await?;
+/// let _second = limiter.check(&alice).await?;
 /// let third = limiter.check(&alice).await?;
 /// assert!(third.is_denied());
 /// assert_eq!((third.used(), third.attempts()), (2, 3));
 /// assert!(third.retry_after().is_some());
 /// # Ok::<(), StoreError>(()) }).unwrap();
 /// ```
+#[must_use = "a charge may have been refused: ask `is_allowed`, or use `into_result`"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     policy: Policy,
@@ -97,6 +101,19 @@ impl Decision {
                 fits,
                 usage,
             )
+        }
+    }
+
+    /// Nothing when it was allowed, and an error when it was refused: `limiter.check(&key).await?.into_result()?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] when the charge was refused.
+    pub fn into_result(self) -> Result<(), Denied> {
+        if self.is_allowed {
+            Ok(())
+        } else {
+            Err(Denied(Box::new(self)))
         }
     }
 
@@ -177,6 +194,36 @@ impl Decision {
     }
 }
 
+/// A refused [`Decision`], as an error.
+///
+/// In an axum handler `?` makes a [`Rejection`](crate::Rejection) of it, which answers 429.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied(Box<Decision>);
+
+impl Denied {
+    /// The decision that refused.
+    pub fn decision(&self) -> &Decision {
+        &self.0
+    }
+
+    /// The decision that refused.
+    pub fn into_decision(self) -> Decision {
+        *self.0
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "over the rate limit {}", self.0.policy.as_name())?;
+        match self.0.retry_after {
+            Some(after) => write!(f, ": wait {} s", seconds_ceil(after).max(1)),
+            None => f.write_str(": no wait helps"),
+        }
+    }
+}
+
+impl Error for Denied {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +254,21 @@ mod tests {
         assert_eq!(
             decide(&Policy::fixed(4, 60), 5, false, 0, 0).retry_after(),
             None
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_that_tells_the_wait() {
+        let policy = Policy::fixed(1, 60).name("login");
+        assert!(decide(&policy, 1, true, 1, 0).into_result().is_ok());
+        let denied = decide(&policy, 1, false, 1, 57_900)
+            .into_result()
+            .unwrap_err();
+        assert_eq!(denied.to_string(), "over the rate limit login: wait 3 s");
+        let never = decide(&policy, 2, false, 1, 0).into_result().unwrap_err();
+        assert_eq!(
+            never.to_string(),
+            "over the rate limit login: no wait helps"
         );
     }
 

@@ -236,8 +236,16 @@ impl fmt::Debug for KeyPart<'_> {
 }
 
 /// The text is no stored key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// [`fmt::Debug`] says the same as [`fmt::Display`]: it is what `main` and `unwrap` print.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ParseKeyError;
+
+impl fmt::Debug for ParseKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
 
 impl fmt::Display for ParseKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ mod key_encoding;
 mod policy;
 pub(crate) mod timestamp;
 
-pub use self::decision::Decision;
+pub use self::decision::{Decision, Denied};
 pub use self::key::{Key, KeyPart, ParseKeyError};
 pub use self::key_encoding::KeyValue;
 pub use self::policy::{Algorithm, Policy, PolicyError};

@@ -205,7 +205,9 @@ impl fmt::Display for Policy {
 }
 
 /// Why a [`Policy`] can't be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// [`fmt::Debug`] says the same as [`fmt::Display`]: it is what `main` and `unwrap` print.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// The window has no length.
@@ -216,6 +218,12 @@ pub enum PolicyError {
     WindowFraction,
     /// The name, shortened to 80 characters, is no valid one.
     InvalidName(String),
+}
+
+impl fmt::Debug for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 impl fmt::Display for PolicyError {

@@ -64,7 +64,7 @@ impl Limiter {
 
     /// Counts in this store, which other limiters and other processes may share.
     #[must_use]
-    pub fn store(self, store: &impl Store) -> Self {
+    pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
         let store = Some(store.handle().0);
         Self::of(
             self.inner.policy.clone(),
@@ -271,16 +271,25 @@ impl Limiter {
         let (policy, store_name) = (&inner.policy, store.name());
         let key = key().map_or_else(String::new, |key| format!(", key {key}"));
         tracing::info!("{policy}{key}, store {store_name}");
-        if inner.store.is_some()
-            && !policy.is_named()
-            && store
-                .unnamed()
-                .is_shared_first_seen(&inner.counter.name, inner.owner)
-        {
-            tracing::warn!(
-                "two limits without a name are both {policy}, on the store {store_name}: they share their counters; \
-                 give them names of their own with .name(\"…\")"
-            );
+        let is_odd = || {
+            store
+                .users()
+                .is_odd_first_seen(&inner.counter.name, inner.owner, policy)
+        };
+        if inner.store.is_some() && is_odd() {
+            if policy.is_named() {
+                let name = policy.as_name();
+                tracing::warn!(
+                    "two limits named {name} are on the store {store_name} with different limits ({policy}): they share \
+                     their counters, and each is held to its own; give them names of their own with .name(\"…\") if \
+                     that is not meant"
+                );
+            } else {
+                tracing::warn!(
+                    "two limits without a name are both {policy}, on the store {store_name}: they share their counters; \
+                     give them names of their own with .name(\"…\")"
+                );
+            }
         }
     }
 

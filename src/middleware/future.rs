@@ -94,12 +94,10 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProjection::Deciding { deciding: slot } => {
-                    let Some(deciding) = slot else {
-                        return Poll::Pending;
-                    };
+                    let Some(deciding) = slot else { polled_again() };
                     let answer = ready!(Pin::new(&mut deciding.check).poll(cx));
                     let Some(deciding) = slot.take() else {
-                        return Poll::Pending;
+                        polled_again()
                     };
                     let Deciding {
                         mut service,
@@ -131,7 +129,7 @@ where
                 }
                 StateProjection::Rejected { response } => {
                     let Some(response) = response.take() else {
-                        return Poll::Pending;
+                        polled_again()
                     };
                     return Poll::Ready(Ok(response.map(ResponseBody::ours)));
                 }
@@ -139,6 +137,11 @@ where
             this.state.set(next);
         }
     }
+}
+
+/// As futures do that an executor polls once more after they have ended.
+fn polled_again() -> ! {
+    panic!("a ResponseFuture was polled after it had ended")
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

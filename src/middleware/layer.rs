@@ -9,7 +9,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use super::settings::Settings;
-use super::{RateLimit, Rejection};
+use super::{Decisions, RateLimit, Rejection};
 use crate::key::KeySource;
 use crate::limit::Policy;
 use crate::limiter::{FailureMode, Limiter};
@@ -101,7 +101,7 @@ impl RateLimitLayer {
     /// in those share it, in all processes on the store. The name that is made of the numbers has the limit in it: give
     /// the policy a [name](Self::name) to keep what was used when the limit changes.
     #[must_use]
-    pub fn store(self, store: &impl Store) -> Self {
+    pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
         self.with(|settings| settings.set_limiter(|limiter| limiter.store(store)))
     }
 
@@ -152,6 +152,33 @@ impl RateLimitLayer {
                 answer(why, parts).map(|response| response.map(Into::into))
             }));
         })
+    }
+
+    /// The answer that this layer gives for such a rejection: with its problem, its own answers, its fields. For a handler
+    /// that refuses by a [`Limiter`] what the layer has let through.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::{Key, Limiter, MemoryStore, Policy, Problem, RateLimitLayer, Rejection, StoreError};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = RateLimitLayer::fixed(100, 60).problem(Problem::new("/problems/slow-down", "Slow Down"));
+    /// let exports = Limiter::new(Policy::fixed(0, 60).name("exports")).store(&MemoryStore::new());
+    ///
+    /// let (parts, _) = Request::new(()).into_parts();
+    /// if let Err(denied) = exports.check_n(&Key::new("user", 42), 10).await?.into_result() {
+    ///     let response = layer.answer(&Rejection::from(denied), &parts);
+    ///     assert_eq!(response.headers()["ratelimit-policy"], "\"exports\";q=0;w=60");
+    ///     assert!(response.body().starts_with(b"{\"type\":\"/problems/slow-down\""));
+    /// }
+    /// # Ok::<(), StoreError>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn answer(&self, why: &Rejection, parts: &Parts) -> Response<Bytes> {
+        let before = parts.extensions.get::<Decisions>().cloned();
+        self.settings.reject(why, parts, before)
     }
 
     /// Sends `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for clients that know nothing newer. Off by default.

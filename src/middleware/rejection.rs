@@ -5,7 +5,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::key::KeyError;
-use crate::limit::Decision;
+use crate::limit::{Decision, Denied};
 use crate::response::{Document, PROBLEM_JSON, Problem, fields};
 use crate::store::StoreError;
 
@@ -16,8 +16,9 @@ const STORE_RETRY_SECONDS: u64 = 5;
 /// Why a request is answered without the inner service.
 ///
 /// The layer makes one for every such answer; see [`RateLimitLayer::rejection`](crate::RateLimitLayer::rejection). A
-/// handler that uses a [`Limiter`](crate::Limiter) makes one of a refused [`Decision`] or of a [`StoreError`], and
-/// answers like the layer.
+/// handler that uses a [`Limiter`](crate::Limiter) makes one of [`Denied`] or of a [`StoreError`], by `?` or `from`, and
+/// answers like a layer with default settings; like one with others by
+/// [`RateLimitLayer::answer`](crate::RateLimitLayer::answer).
 ///
 /// | | status | `Retry-After` |
 /// | --- | --- | --- |
@@ -33,10 +34,9 @@ const STORE_RETRY_SECONDS: u64 = 5;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let limiter = Limiter::new(Policy::fixed(0, 60));
-/// let decision = limiter.check(&Key::new("user", 42)).await?;
-/// assert!(decision.is_denied());
+/// let denied = limiter.check(&Key::new("user", 42)).await?.into_result().unwrap_err();
 ///
-/// let response = Rejection::from(decision).to_response(&Problem::default());
+/// let response = Rejection::from(denied).to_response(&Problem::default());
 /// assert_eq!(response.status(), 429);
 /// assert_eq!(response.headers()["content-type"], "application/problem+json");
 /// # Ok::<(), StoreError>(()) }).unwrap();
@@ -44,7 +44,7 @@ const STORE_RETRY_SECONDS: u64 = 5;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Over the limit.
+    /// Over the limit: a decision that refused.
     Denied(Decision),
     /// The client did not send what it is told by.
     KeyMissing(KeyError),
@@ -131,10 +131,9 @@ impl Rejection {
     }
 }
 
-/// A refused decision. One that was allowed has no wait to tell of; there is no reason to answer with it.
-impl From<Decision> for Rejection {
-    fn from(decision: Decision) -> Self {
-        Self::Denied(decision)
+impl From<Denied> for Rejection {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied.into_decision())
     }
 }
 

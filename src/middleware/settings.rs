@@ -82,7 +82,7 @@ impl Settings {
                 Verdict::Allowed(decisions)
             }
             Ok(decision) => {
-                Verdict::Rejected(self.reject(&Rejection::from(decision), parts, before))
+                Verdict::Rejected(self.reject(&Rejection::Denied(decision), parts, before))
             }
             Err(error) => Verdict::Rejected(self.reject(&Rejection::from(error), parts, before)),
         }
@@ -121,6 +121,7 @@ impl Settings {
         let mut response = custom.unwrap_or_else(|| rejection.to_bare_response(&self.problem));
         if let Some(decision) = rejection.decision() {
             self.write_fields(&mut response, decision);
+            // By `answer` it may be of another limiter, but that changes nothing here: the request ends.
             let decisions = before.unwrap_or_default();
             let decisions = decisions.with(decision.clone(), self.limiter.clone());
             response.extensions_mut().insert(decisions);
@@ -134,7 +135,12 @@ impl Settings {
 
     fn write_fields<B>(&self, response: &mut Response<B>, decision: &Decision) {
         let headers = response.headers_mut();
-        fields::append_fields(headers, decision, self.policy_item.clone());
+        let policy_item = if decision.policy() == self.limiter.policy() {
+            self.policy_item.clone()
+        } else {
+            fields::policy_item(decision.policy())
+        };
+        fields::append_fields(headers, decision, policy_item);
         if let Some(reset_format) = self.x_rate_limit {
             write_x_rate_limit(headers, decision, reset_format);
         }

@@ -9,7 +9,7 @@ use super::contract::sealed::Sealed;
 use super::engine::Engine;
 use super::memory::Memory;
 use super::{Charge, Reply, Reset, StoreError};
-use crate::limit::Timestamp;
+use crate::limit::{Policy, Timestamp};
 
 /// A store as a limiter holds it. Clones are the same store.
 #[derive(Clone, Debug)]
@@ -89,43 +89,46 @@ impl StoreHandle {
         }
     }
 
-    /// The policies without a name that count here.
-    pub(crate) fn unnamed(&self) -> &Unnamed {
+    /// The counters that this process uses here.
+    pub(crate) fn users(&self) -> &Users {
         match self {
-            Self::Memory(memory) => memory.unnamed(),
+            Self::Memory(memory) => memory.users(),
             #[cfg(feature = "sqlite")]
-            Self::Queued(engine) => engine.unnamed(),
+            Self::Queued(engine) => engine.users(),
         }
     }
 }
 
-/// The policies without a name that count in a store, and who brought each first.
+/// The counters that limiters of this process use in a store, and who brought each first.
 ///
-/// Two equal ones share their counters, which is seldom meant.
+/// Two owners that share one may not mean it: they have the same numbers and no name, or the same name and other limits.
 #[derive(Debug, Default)]
-pub(crate) struct Unnamed(Mutex<HashMap<String, Owner>>);
+pub(crate) struct Users(Mutex<HashMap<String, User>>);
 
 #[derive(Debug)]
-struct Owner {
-    id: u64,
+struct User {
+    owner: u64,
+    limit: u32,
     has_warned: bool,
 }
 
-impl Unnamed {
-    /// Whether this is the moment to warn that another owner counts under the same name: once for each name.
-    pub(crate) fn is_shared_first_seen(&self, counter: &str, owner: u64) -> bool {
-        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match owners.entry(counter.to_owned()) {
+impl Users {
+    /// Whether this is the moment to warn that another owner uses the counter: once for each.
+    pub(crate) fn is_odd_first_seen(&self, counter: &str, owner: u64, policy: &Policy) -> bool {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match users.entry(counter.to_owned()) {
             Entry::Vacant(entry) => {
-                entry.insert(Owner {
-                    id: owner,
+                entry.insert(User {
+                    owner,
+                    limit: policy.limit(),
                     has_warned: false,
                 });
                 false
             }
             Entry::Occupied(mut entry) => {
                 let first = entry.get_mut();
-                let is_new = first.id != owner && !first.has_warned;
+                let is_odd = !policy.is_named() || first.limit != policy.limit();
+                let is_new = first.owner != owner && is_odd && !first.has_warned;
                 first.has_warned |= is_new;
                 is_new
             }
@@ -139,9 +142,19 @@ mod tests {
 
     #[test]
     fn a_shared_unnamed_policy_is_warned_about_once() {
-        let unnamed = Unnamed::default();
-        let seen = [1, 1, 2, 3, 1]
-            .map(|owner| unnamed.is_shared_first_seen("fixed-3-60s;fixed;60s", owner));
-        assert_eq!(seen, [false, false, true, false, false]);
+        let users = Users::default();
+        let policy = Policy::fixed(3, 60);
+        let odd = [1, 1, 2, 3, 1].map(|owner| users.is_odd_first_seen("c", owner, &policy));
+        assert_eq!(odd, [false, false, true, false, false]);
+    }
+
+    #[test]
+    fn a_shared_name_is_warned_about_when_the_limits_differ() {
+        let users = Users::default();
+        let policies = [(1, 3), (2, 3), (3, 30), (4, 300)];
+        let odd = policies.map(|(owner, limit)| {
+            users.is_odd_first_seen("c", owner, &Policy::fixed(limit, 60).name("api"))
+        });
+        assert_eq!(odd, [false, false, true, false]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::contract::sealed::{Handle, Sealed};
-use super::handle::Unnamed;
+use super::handle::Users;
 use super::{Charge, Counter, Outcome, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
@@ -51,7 +51,7 @@ impl MemoryStore {
             rows: Mutex::default(),
             max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
             clock: OnceLock::new(),
-            unnamed: Unnamed::default(),
+            users: Users::default(),
         }))
     }
 
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     rows: Mutex<Rows>,
     max_keys: AtomicUsize,
     clock: OnceLock<Clock>,
-    unnamed: Unnamed,
+    users: Users,
 }
 
 impl Memory {
@@ -104,8 +104,8 @@ impl Memory {
         self.clock.get().unwrap_or(&Clock::System).now()
     }
 
-    pub(crate) fn unnamed(&self) -> &Unnamed {
-        &self.unnamed
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
     pub(crate) fn charge(&self, charge: &Charge) -> Result<Outcome, StoreError> {

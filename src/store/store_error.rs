@@ -8,7 +8,9 @@ use std::sync::Arc;
 ///
 /// A charge that ends in an error may have been counted (a commit whose answer came too late), never the other way
 /// round: what was answered "allowed" is stored. No message holds a key, SQL, or a path.
-#[derive(Clone, Debug)]
+///
+/// [`fmt::Debug`] says the same as [`fmt::Display`]: it is what `main` and `unwrap` print.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The store was closed.
@@ -38,6 +40,16 @@ impl StoreError {
             Self::Closed => false,
             Self::Overloaded | Self::DeadlineExceeded | Self::Full | Self::Panicked => true,
             Self::Database { is_transient, .. } => *is_transient,
+        }
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        match self.source() {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
         }
     }
 }

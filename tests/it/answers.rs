@@ -192,10 +192,7 @@ async fn the_body_has_the_length_that_it_says() {
 #[tokio::test]
 async fn a_handler_that_returns_a_rejection_answers_like_the_layer() {
     async fn handler(State(limiter): State<Limiter>) -> Result<&'static str, Rejection> {
-        let decision = limiter.check(&Key::constant("all")).await?;
-        if decision.is_denied() {
-            return Err(decision.into());
-        }
+        limiter.check(&Key::constant("all")).await?.into_result()?;
         Ok("hello")
     }
     let clock = clock();
@@ -240,7 +237,7 @@ async fn a_rejection_turned_into_a_response_by_hand_is_the_layers_answer() {
         .check(&Key::header("x-client-key", "alice"))
         .await
         .unwrap();
-    let by_hand = Rejection::from(decision).to_response(&problem);
+    let by_hand = Rejection::Denied(decision).to_response(&problem);
     assert_eq!(by_hand.status(), by_layer.status);
     assert_eq!(by_hand.headers(), &by_layer.headers);
     assert_eq!(by_hand.body(), &by_layer.body);

@@ -125,7 +125,7 @@ async fn no_line_holds_a_key() {
     statuses(&service, "alice-s-api-key", 3).await;
     let limiter = Limiter::new(Policy::fixed(1, 60)).store(&memory(&clock()));
     for _ in 0..2 {
-        limiter
+        let _ = limiter
             .check(&Key::new("user", "alice-s-api-key"))
             .await
             .unwrap();
@@ -139,7 +139,7 @@ async fn a_limiter_says_once_what_it_is() {
     let log = capture_log();
     let limiter = Limiter::new(Policy::fixed(10, 3_600).name("mails")).store(&memory(&clock()));
     for _ in 0..3 {
-        limiter.check(&Key::new("user", 42)).await.unwrap();
+        let _ = limiter.check(&Key::new("user", 42)).await.unwrap();
     }
     let lines = log.lines_with("mails: 10 per 3600 s, fixed window, store ");
     assert_eq!(lines.len(), 1, "{lines:?}");

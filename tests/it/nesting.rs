@@ -198,7 +198,7 @@ async fn a_refusal_that_a_handler_answers_has_the_fields_of_the_layer_too() {
     let mails = Limiter::new(Policy::fixed(0, 3_600).name("mails")).store(&store);
     let handler = move || async move {
         let decision = mails.check(&Key::constant("all")).await.unwrap();
-        Rejection::from(decision)
+        Rejection::Denied(decision)
     };
     let router = Router::new()
         .route("/", on_get(handler))

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 pub(super) use self::backend::{Backend, Cursor, Page};
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job};
-use super::handle::Unnamed;
+use super::handle::Users;
 use super::{Charge, Reply, Reset, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     name: String,
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
-    unnamed: Unnamed,
+    users: Users,
 }
 
 impl Engine {
@@ -44,7 +44,7 @@ impl Engine {
             name,
             inbox,
             clock,
-            unnamed: Unnamed::default(),
+            users: Users::default(),
         }
     }
 
@@ -56,8 +56,8 @@ impl Engine {
         self.clock.get().unwrap_or(&Clock::System).now()
     }
 
-    pub(crate) fn unnamed(&self) -> &Unnamed {
-        &self.unnamed
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
     }
 
     #[cfg(any(test, feature = "test-util"))]

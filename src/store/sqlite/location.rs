@@ -21,15 +21,21 @@ pub(super) enum Location {
 }
 
 impl Location {
-    pub(super) fn from_path(path: &Path) -> Self {
-        if path == Path::new(":memory:") {
-            return Self::Memory;
+    pub(super) fn from_path(path: &Path) -> Result<Self, OpenError> {
+        let text = path.to_str();
+        if text == Some(":memory:") {
+            return Ok(Self::Memory);
         }
-        Self::File {
+        // SQLite takes a name that begins with file: for a URI, and sqlx only takes UTF-8.
+        let is_url = |text: &str| text.starts_with("sqlite:") || text.starts_with("file:");
+        if text.is_none_or(|text| text.is_empty() || is_url(text)) {
+            return Err(OpenError::NotAPath(path.to_owned()));
+        }
+        Ok(Self::File {
             path: path.to_owned(),
             may_create: true,
             options: Box::new(SqliteConnectOptions::new().filename(path)),
-        }
+        })
     }
 
     pub(super) fn from_url(url: &str) -> Result<Self, OpenError> {

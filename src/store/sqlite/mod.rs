@@ -77,7 +77,7 @@ impl SqliteStore {
     /// [`OpenError`] when the path is a folder, its folder is missing, the file can't be written or is no database,
     /// was made by a version of this crate that is too new, or stays locked by another process.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Self::opened(Location::from_path(path.as_ref())).await
+        Self::opened(Location::from_path(path.as_ref())?).await
     }
 
     /// Opens the database of a URL: `sqlite://limits.db` beside the process, `sqlite:///var/lib/app/limits.db`, or

@@ -15,6 +15,8 @@ use crate::store::StoreError;
 pub enum OpenError {
     /// The URL is no SQLite URL.
     InvalidUrl(String),
+    /// The path is empty, a URL, or not UTF-8.
+    NotAPath(PathBuf),
     /// The path is a folder.
     IsFolder(PathBuf),
     /// The folder of the file is missing.
@@ -81,9 +83,17 @@ impl fmt::Debug for OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotAPath(path) if path.as_os_str().is_empty() => {
+                f.write_str("the path of the database is empty: name a file, like limits.db")
+            }
+            Self::NotAPath(path) => write!(
+                f,
+                "{} is no path: give a URL like sqlite://limits.db to SqliteStore::connect, and a path in UTF-8 to open",
+                path.display()
+            ),
             Self::InvalidUrl(reason) => write!(
                 f,
-                "not a SQLite URL ({reason}): write sqlite://limits.db or sqlite:///var/lib/app/limits.db"
+                "this SQLite URL can't be used ({reason}): write sqlite://limits.db or sqlite:///var/lib/app/limits.db"
             ),
             Self::IsFolder(path) => write!(
                 f,

@@ -78,7 +78,7 @@ async fn used(store: &SqliteStore, key: &str) -> u64 {
 
 fn backend(path: &Path) -> Sqlite {
     Sqlite {
-        database: Database::new(Location::from_path(path)),
+        database: Database::new(Location::from_path(path).unwrap()),
         room: None,
     }
 }
@@ -152,8 +152,14 @@ async fn what_cannot_be_opened_is_told_with_its_cure() {
         (SqliteStore::open(&text).await, "is not a SQLite database"),
         (
             SqliteStore::connect("postgres://host/db").await,
-            "not a SQLite URL",
+            "does not start with sqlite:",
         ),
+        (SqliteStore::open("").await, "path of the database is empty"),
+        (
+            SqliteStore::open("sqlite://limits.db").await,
+            "SqliteStore::connect",
+        ),
+        (SqliteStore::open("file:limits.db").await, "is no path"),
         (SqliteStore::connect("sqlite://").await, "names no file"),
         (
             SqliteStore::connect(&url("?mode=nonsense")).await,
@@ -469,7 +475,7 @@ async fn a_charge_that_is_late_meets_the_row_of_its_window() {
         }),
         ..charge("a", 1)
     };
-    backend.charge(&[short.clone()]).await.unwrap();
+    backend.charge(std::slice::from_ref(&short)).await.unwrap();
     let deadline = Timestamp::from_unix_millis(NOW + 9_999);
     assert_eq!(backend.sweep(deadline, None).await.unwrap().count, 0);
     let late = backend.charge(&[short]).await.unwrap();
