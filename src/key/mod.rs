@@ -16,12 +16,12 @@
 //! # Examples
 //!
 //! ```
-//! use tollgate::{RateLimitLayer, key};
+//! use tollgate::{Key, RateLimitLayer, key};
 //!
 //! # #[derive(Clone)] struct UserId(u64);
 //! // The user when there is one, otherwise the address.
 //! let layer = RateLimitLayer::fixed(100, 60)
-//!     .key(key::extension(|user: &UserId| user.0).or(key::peer_ip()));
+//!     .key(key::extension(|user: &UserId| Key::new("user", user.0)).or(key::peer_ip()));
 //! ```
 
 mod constant;

@@ -28,6 +28,8 @@ const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 ///
 /// It decides with the same functions as the durable stores and answers at once. Clones are the same store.
 ///
+/// Nothing runs in the background: what has expired goes when new keys come, so until then an idle store keeps its size.
+///
 /// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
 /// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
 /// of a key that was refused never goes before its window ends: a new key gets [`StoreError::Full`] instead.
