@@ -1,5 +1,14 @@
 //! A store as a limiter holds it.
 
+#![cfg_attr(
+    not(feature = "sqlite"),
+    expect(
+        clippy::needless_pass_by_value,
+        clippy::unused_async,
+        reason = "only stores that do I/O keep what they are asked, and answer later"
+    )
+)]
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
