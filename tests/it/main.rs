@@ -16,6 +16,7 @@ mod fields;
 mod head;
 mod hyper_server;
 mod keys;
+mod locks;
 mod logs;
 mod nesting;
 mod passing;

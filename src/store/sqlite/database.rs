@@ -222,7 +222,7 @@ impl Database {
     }
 }
 
-/// Every setting of the connection, with its reason.
+/// Every setting of the connection, with its reason, but the one that depends on the file: `set_checkpoints`.
 fn settings(location: &Location) -> SqliteConnectOptions {
     let options = match location {
         Location::Memory => SqliteConnectOptions::new().in_memory(true),
