@@ -62,7 +62,7 @@ enum Command {
 /// How much is measured.
 #[derive(Clone, Copy, clap::Args)]
 struct Effort {
-    /// Effort; in each of them every contestant has its turn.
+    /// Rounds; in each of them every contestant has its turn.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Seconds of a turn.

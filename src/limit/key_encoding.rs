@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
 
-use super::key::Text;
+use super::text::Text;
 
 /// Longer parts are hashed whole: a client's header of 64 KB must not become a row of 64 KB.
 const LONGEST_PART: usize = 64;

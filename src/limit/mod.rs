@@ -8,6 +8,7 @@ pub(crate) mod fixed_window;
 pub(crate) mod key;
 mod key_encoding;
 mod policy;
+mod text;
 pub(crate) mod timestamp;
 
 pub use self::decision::{Decision, Denied};

@@ -1,8 +1,10 @@
 //! What is SQLite's own: files, locks, full disks, and the rows themselves.
 
+mod cap;
+mod wal;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{Connection, Executor, Row, SqliteConnection};
@@ -350,82 +352,6 @@ async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
     );
 }
 
-/// Reads in transactions that follow each other without a gap, until it is told to stop.
-fn read_all_the_time(path: &Path, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    let (path, is_over) = (path.to_owned(), Arc::clone(is_over));
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let mut reader = other_connection(&path).await;
-            let read = "SELECT sum(used) FROM rate_limit_windows";
-            while !is_over.load(Ordering::Relaxed) {
-                reader.execute("BEGIN").await.unwrap();
-                for _ in 0..3 {
-                    reader.execute(read).await.unwrap();
-                }
-                reader.execute("COMMIT").await.unwrap();
-            }
-        });
-    })
-}
-
-async fn largest_wal(folder: &Path, backend: &mut Sqlite, commits: u32) -> u64 {
-    let mut largest = 0;
-    for commit in 0..commits {
-        let charges: Vec<_> = (0..5)
-            .map(|n| charge((commit * 7 + n * 1_013) % 5_000, u32::MAX))
-            .collect();
-        backend.charge(&charges).await.unwrap();
-        backend.maintain().await.unwrap();
-        if commit % 100 == 0 {
-            let wal = std::fs::metadata(folder.join("limits.db-wal")).unwrap();
-            largest = largest.max(wal.len());
-        }
-    }
-    largest
-}
-
-#[tokio::test]
-async fn the_wal_stays_small_under_load_with_readers() {
-    let (folder, path) = folder();
-    let mut backend = backend(&path);
-    backend.open().await.unwrap();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let readers = [(); 2].map(|()| read_all_the_time(&path, &is_over));
-    let largest = largest_wal(folder.path(), &mut backend, 20_000).await;
-    is_over.store(true, Ordering::Relaxed);
-    for reader in readers {
-        reader.join().unwrap();
-    }
-    assert!(largest < 16_000_000, "{largest} bytes");
-    let stored = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
-    assert_eq!(stored[0].get::<i64, _>(0), 100_000);
-}
-
-#[tokio::test]
-async fn a_file_with_other_pages_has_the_same_bound() {
-    let (folder, path) = folder();
-    let mut other = SqliteConnection::connect_with(
-        &SqliteConnectOptions::new()
-            .filename(&path)
-            .create_if_missing(true)
-            .page_size(16_384),
-    )
-    .await
-    .unwrap();
-    other
-        .execute("CREATE TABLE app (id INTEGER)")
-        .await
-        .unwrap();
-    other.close().await.unwrap();
-    let mut backend = backend(&path);
-    backend.open().await.unwrap();
-    let largest = largest_wal(folder.path(), &mut backend, 1_000).await;
-    assert!(largest < 6_000_000, "{largest} bytes");
-}
-
 /// The store's own sweep, on the system's clock: the rows are of 1970.
 #[tokio::test]
 async fn a_hundred_thousand_expired_rows_go_without_traffic() {
@@ -547,85 +473,4 @@ async fn the_view_shows_readable_times() {
         "2027-01-15T08:00:00.000Z"
     );
     assert_eq!(rows[0].get::<i64, _>("limit"), 3);
-}
-
-mod cap {
-    use super::*;
-
-    async fn is_admitted(store: &SqliteStore, charge: Charge) -> Result<bool, StoreError> {
-        Ok(store.engine.charge(charge).await?.is_admitted)
-    }
-
-    async fn flood(store: &SqliteStore, from: u32, to: u32) {
-        let replies: Vec<_> = (from..to)
-            .map(|n| store.engine.charge(charge(n, 9)))
-            .collect();
-        for reply in replies {
-            reply.await.unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn a_flood_of_keys_frees_no_refused_key() {
-        let store = SqliteStore::in_memory_of(100).deadline(PATIENCE);
-        assert!(is_admitted(&store, charge("refused", 1)).await.unwrap());
-        assert!(!is_admitted(&store, charge("refused", 1)).await.unwrap());
-        for from in (0..5_000).step_by(50) {
-            flood(&store, from, from + 50).await;
-        }
-        assert!(!is_admitted(&store, charge("refused", 1)).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
-        let store = SqliteStore::in_memory_of(100).deadline(PATIENCE);
-        assert!(is_admitted(&store, charge("0", 1)).await.unwrap());
-        for from in (1..2_001).step_by(50) {
-            flood(&store, from, from + 50).await;
-        }
-        assert!(!is_admitted(&store, charge("0", 1)).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn one_shot_keys_go_before_busy_ones() {
-        let store = SqliteStore::in_memory_of(100).deadline(PATIENCE);
-        for _ in 0..5 {
-            store.engine.charge(charge("busy", 9)).await.unwrap();
-        }
-        for from in (0..2_000).step_by(10) {
-            flood(&store, from, from + 10).await;
-        }
-        assert_eq!(used(&store, "busy").await, 5);
-    }
-
-    #[tokio::test]
-    async fn a_new_key_gets_an_error_while_all_are_refused_ones() {
-        let store = SqliteStore::in_memory_of(20).deadline(PATIENCE);
-        for _ in 0..2 {
-            let replies: Vec<_> = (0..20).map(|n| store.engine.charge(charge(n, 1))).collect();
-            for reply in replies {
-                reply.await.unwrap();
-            }
-        }
-        let batch = [charge("new", 1), charge(3, 1)].map(|charge| store.engine.charge(charge));
-        let [new, old] = batch;
-        let new = new.await;
-        assert!(matches!(new, Err(StoreError::Full)), "{new:?}");
-        assert!(!old.await.unwrap().is_admitted);
-        let later = Charge {
-            at: Timestamp::from_unix_millis(NOW + 120_000),
-            ..charge("new", 1)
-        };
-        assert!(is_admitted(&store, later).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_batch_of_known_keys_evicts_nobody() {
-        let store = SqliteStore::in_memory_of(100).deadline(PATIENCE);
-        flood(&store, 0, 100).await;
-        flood(&store, 0, 100).await;
-        for n in 0..100 {
-            assert_eq!(used(&store, &n.to_string()).await, 2, "{n}");
-        }
-    }
 }
