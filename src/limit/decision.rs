@@ -90,18 +90,15 @@ impl Decision {
             denied: self.denied,
             ..Usage::default()
         };
-        let fits = self.is_degraded || self.used <= u64::from(policy.limit());
-        Self {
-            is_degraded: self.is_degraded,
-            ..Self::fixed_window(
-                policy,
-                self.key.clone(),
-                self.cost,
-                self.decided_at,
-                fits,
-                usage,
-            )
-        }
+        let fits = self.used <= u64::from(policy.limit());
+        Self::fixed_window(
+            policy,
+            self.key.clone(),
+            self.cost,
+            self.decided_at,
+            fits,
+            usage,
+        )
     }
 
     /// Nothing when it was allowed, and an error when it was refused: `limiter.check(&key).await?.into_result()?`.

@@ -51,11 +51,13 @@ impl Decisions {
         self.iter().find(|decision| decision.is_denied())
     }
 
-    /// What was decided when this very counter was charged already.
+    /// What was decided when this very counter was charged already. Without the store nothing was charged.
     pub(super) fn of_counter(&self, limiter: &Limiter, key: &Key) -> Option<&Decision> {
         let mut entries = self.entries.iter().rev();
         let entry = entries.find(|entry| {
-            entry.decision.key() == key && entry.limiter.counter_id() == limiter.counter_id()
+            entry.decision.key() == key
+                && !entry.decision.is_degraded()
+                && entry.limiter.counter_id() == limiter.counter_id()
         })?;
         Some(&entry.decision)
     }

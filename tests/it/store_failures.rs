@@ -189,3 +189,14 @@ async fn the_order_of_settings_does_not_matter() {
         [200, 429]
     );
 }
+
+#[tokio::test]
+async fn a_closed_limit_inside_an_open_one_on_the_same_counter_still_refuses() {
+    let (_folder, store) = closed_file().await;
+    for limit in [9, 3] {
+        let outer = login(9, 60, &store).on_store_failure(FailureMode::Open);
+        let inner = login(limit, 60, &store);
+        let service = outer.layer(inner.layer(hello()));
+        assert_is_503(&send(&service, from("alice")).await);
+    }
+}

@@ -1,5 +1,6 @@
 //! Whether the store answers: one log event when that changes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Health {
     store: String,
     state: Mutex<State>,
+    has_told_closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -30,11 +32,22 @@ impl Health {
         Self {
             store,
             state: Mutex::new(State::Answers),
+            has_told_closed: AtomicBool::new(false),
         }
     }
 
     /// Notes that so many charges or looks were not answered.
     pub(super) fn failed(&self, error: &StoreError, count: u64) {
+        if matches!(error, StoreError::Closed) {
+            // Nothing fails: it is over, and late requests of a server that stops are usual.
+            if !self.has_told_closed.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    store = self.store,
+                    "{error}; from now on each limiter's failure mode decides"
+                );
+            }
+            return;
+        }
         let now = clock::monotonic();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *state {

@@ -155,14 +155,21 @@ impl Inbox {
                 next = next.min(waiter.since + deadline);
             }
         }
-        let late_waiters = self.take_late(now, deadline, &mut next);
+        let (late_waiters, mut late_jobs) = self.take_late(now, deadline, &mut next);
         late += late_waiters.len() as u64;
         for mut waiter in late_waiters {
             waiter.answer(Err(StoreError::DeadlineExceeded));
         }
-        for waiter in &mut held.jobs {
+        for waiter in held
+            .jobs
+            .iter_mut()
+            .map(|waiter| &mut **waiter)
+            .chain(&mut late_jobs)
+        {
             if waiter.is_late(now, JOB_DEADLINE) {
                 waiter.answer(Err(StoreError::DeadlineExceeded));
+            } else if waiter.reply.is_some() {
+                next = next.min(waiter.since + JOB_DEADLINE);
             }
         }
         if late > 0 {
@@ -171,14 +178,15 @@ impl Inbox {
         next
     }
 
-    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. They are
-    /// answered outside the lock, since an answer may run the caller's code.
+    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. A late job is
+    /// done all the same, and only its waiter is taken. They are answered outside the lock, since an answer may run the
+    /// caller's code.
     fn take_late(
         &self,
         now: Instant,
         deadline: Duration,
         next: &mut Instant,
-    ) -> Vec<Waiter<Outcome>> {
+    ) -> (Vec<Waiter<Outcome>>, Vec<Waiter<u64>>) {
         let mut late = Vec::new();
         let mut guard = self.lock();
         let waiting = &mut *guard;
@@ -194,7 +202,16 @@ impl Inbox {
                 *next = (*next).min(waiter.since + deadline);
             }
         }
-        late
+        let mut late_jobs = Vec::new();
+        for (_, waiter) in &mut waiting.jobs {
+            if waiter.is_late(now, JOB_DEADLINE) {
+                late_jobs.push(Waiter {
+                    reply: waiter.reply.take(),
+                    since: waiter.since,
+                });
+            }
+        }
+        (late, late_jobs)
     }
 
     fn put(self: &Arc<Self>, ask: Charge, queue: impl FnOnce(&mut Waiting) -> &mut Queue) -> Reply {

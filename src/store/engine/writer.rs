@@ -79,13 +79,16 @@ impl<B: Backend> Writer<B> {
                 if self.step(running).await {
                     return;
                 }
-            } else if self.is_sweep_due() {
+            } else if self
+                .sweep_due_at()
+                .is_some_and(|due_at| due_at <= clock::monotonic())
+            {
                 self.sweep().await;
             } else if is_idle {
                 if taken.is_abandoned {
-                    return self.close(None).await;
+                    return self.close().await;
                 }
-                wait(&self.inbox, self.sweeper.due_at()).await;
+                wait(&self.inbox, self.sweep_due_at()).await;
             }
         }
     }
@@ -162,7 +165,8 @@ impl<B: Backend> Writer<B> {
     /// Does the next page of a job. Says whether the store is closed now.
     async fn step(&mut self, mut running: Running) -> bool {
         if matches!(running.job, Job::Close) {
-            self.close(Some(running.waiter)).await;
+            self.jobs.push_front(running);
+            self.close().await;
             return true;
         }
         let after = running.after.take();
@@ -198,14 +202,11 @@ impl<B: Backend> Writer<B> {
         false
     }
 
-    fn is_sweep_due(&self) -> bool {
-        // Under a set clock only the test says when: what the clock shows at some moment of real time is chance.
+    /// When to sweep, if at all. Under a set clock only the test says when: what the clock shows at some moment of real
+    /// time is chance.
+    fn sweep_due_at(&self) -> Option<Instant> {
         let is_set = self.clock.get().is_some_and(Clock::is_manual);
-        !is_set
-            && self
-                .sweeper
-                .due_at()
-                .is_some_and(|due_at| due_at <= clock::monotonic())
+        self.sweeper.due_at().filter(|_| !is_set)
     }
 
     async fn sweep(&mut self) {
@@ -221,29 +222,22 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    async fn close(&mut self, waiter: Option<Waiter<u64>>) {
+    async fn close(&mut self) {
         self.inbox.close();
         let mut rest = self.inbox.take(Queue::default());
+        self.jobs.extend(rest.jobs.drain(..).map(Running::new));
         self.look(rest.looks, &mut rest.charges).await;
         self.charge(rest.charges).await;
-        let mut running: Vec<_> = waiter.into_iter().collect();
         let held = Held {
-            jobs: running.iter_mut().collect(),
+            jobs: waiters_of(&mut self.jobs),
             ..Held::default()
         };
         let closed = watched(&self.inbox, held, self.backend.close()).await;
-        let jobs = self
-            .jobs
-            .drain(..)
-            .map(|running| (running.job, running.waiter));
-        for (job, mut waiter) in jobs.chain(rest.jobs) {
-            waiter.answer(match job {
-                Job::Close => Ok(0),
+        for mut running in self.jobs.drain(..) {
+            running.waiter.answer(match running.job {
+                Job::Close => closed.clone().map(|()| 0),
                 _ => Err(StoreError::Closed),
             });
-        }
-        for mut waiter in running {
-            waiter.answer(closed.clone().map(|()| 0));
         }
     }
 
@@ -301,6 +295,8 @@ async fn watched<T>(
         })
         .await;
         if let Some(answer) = done {
+            // A process that stood still comes back to an answer and a deadline at once: the deadline was first.
+            inbox.fail_late(&mut held);
             return answer;
         }
     }

@@ -32,11 +32,18 @@ const JOURNAL_SIZE_LIMIT: &str = "4194304";
 /// SQLite begins a WAL anew only at a moment without readers. When there was none until here, the writer makes one: it
 /// waits for those that read, while new ones read the database itself.
 const LONG_WAL_BYTES: u64 = 5 << 20;
-/// A reader that does not end is waited for this often, for a busy timeout each; and with a longer WAL more often,
-/// though charges wait meanwhile.
-const BETWEEN_RESTARTS: Duration = Duration::from_millis(500);
-const BETWEEN_URGENT_RESTARTS: Duration = Duration::from_millis(50);
-const URGENT_WAL_BYTES: u64 = 8 << 20;
+/// How long one try waits for readers, while nobody on the file can write. The first try leaves them on the newest state,
+/// which the second one needs: that nearly always goes through at once.
+const RESTART: &str = "
+PRAGMA busy_timeout = 20;
+PRAGMA wal_checkpoint(TRUNCATE);
+PRAGMA wal_checkpoint(TRUNCATE)
+";
+/// What it was, and `BUSY_TIMEOUT`.
+const AFTER_RESTART: &str = "PRAGMA busy_timeout = 200";
+/// After a restart that failed, since a reader does not end: twice as long each time, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
@@ -48,6 +55,7 @@ pub(super) struct Database {
     /// How often it was opened. A database in memory is a new one then.
     generation: u64,
     restart_at: Instant,
+    restart_pause: Duration,
 }
 
 impl Database {
@@ -58,6 +66,7 @@ impl Database {
             is_unsound: false,
             generation: 0,
             restart_at: clock::monotonic(),
+            restart_pause: SHORTEST_PAUSE,
         }
     }
 
@@ -123,19 +132,17 @@ impl Database {
         if length <= LONG_WAL_BYTES || now < self.restart_at || self.connection.is_none() {
             return Ok(());
         }
-        let restart = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
-        let rows = self.fetch_all(restart).await?;
-        let is_done = rows
-            .first()
+        self.restart_at = now + self.restart_pause;
+        let restarted = self.fetch_all(sqlx::query(RESTART)).await;
+        self.fetch_all(sqlx::query(AFTER_RESTART)).await?;
+        let is_done = restarted?
+            .last()
             .is_some_and(|row| matches!(row.try_get(0), Ok(0_i64)));
-        if !is_done {
-            let is_urgent = length > URGENT_WAL_BYTES;
-            let pause = if is_urgent {
-                BETWEEN_URGENT_RESTARTS
-            } else {
-                BETWEEN_RESTARTS
-            };
-            self.restart_at = clock::monotonic() + pause;
+        if is_done {
+            self.restart_at = now;
+            self.restart_pause = SHORTEST_PAUSE;
+        } else {
+            self.restart_pause = LONGEST_PAUSE.min(2 * self.restart_pause);
         }
         Ok(())
     }
@@ -329,6 +336,12 @@ fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busy_timeout_is_put_back_after_a_restart() {
+        let told = AFTER_RESTART.rsplit(' ').next().unwrap().parse();
+        assert_eq!(told, Ok(BUSY_TIMEOUT.as_millis()));
+    }
 
     #[test]
     fn versions_without_strict_tables_are_too_old() {

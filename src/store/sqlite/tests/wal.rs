@@ -16,7 +16,7 @@ fn read_all_the_time(path: &Path, is_over: &Arc<AtomicBool>) -> std::thread::Joi
             let read = "SELECT sum(used) FROM rate_limit_windows";
             while !is_over.load(Ordering::Relaxed) {
                 reader.execute("BEGIN").await.unwrap();
-                for _ in 0..3 {
+                for _ in 0..8 {
                     reader.execute(read).await.unwrap();
                 }
                 reader.execute("COMMIT").await.unwrap();
