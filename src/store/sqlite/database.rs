@@ -32,18 +32,18 @@ const JOURNAL_SIZE_LIMIT: &str = "4194304";
 /// SQLite begins a WAL anew only at a moment without readers. When there was none until here, the writer makes one: it
 /// waits for those that read, while new ones read the database itself.
 const LONG_WAL_BYTES: u64 = 5 << 20;
-/// How long one try waits for readers, while nobody on the file can write. The first try leaves them on the newest state,
-/// which the second one needs: that nearly always goes through at once.
-const RESTART: &str = "
-PRAGMA busy_timeout = 20;
-PRAGMA wal_checkpoint(TRUNCATE);
-PRAGMA wal_checkpoint(TRUNCATE)
-";
-/// What it was, and `BUSY_TIMEOUT`.
+/// Each of the two tries waits so long for readers, while nobody on the file can write; after a failure longer, but never
+/// as long as others wait for their write. The first try leaves readers on the newest state, which the second one needs:
+/// that goes through at once when they are short.
+const RESTARTS: [&str; 2] = [
+    "PRAGMA busy_timeout = 20; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
+    "PRAGMA busy_timeout = 40; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
+];
+/// What it was: `BUSY_TIMEOUT`.
 const AFTER_RESTART: &str = "PRAGMA busy_timeout = 200";
 /// After a restart that failed, since a reader does not end: twice as long each time, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
@@ -56,6 +56,8 @@ pub(super) struct Database {
     generation: u64,
     restart_at: Instant,
     restart_pause: Duration,
+    /// Which of `RESTARTS` is next.
+    restart_patience: usize,
 }
 
 impl Database {
@@ -67,6 +69,7 @@ impl Database {
             generation: 0,
             restart_at: clock::monotonic(),
             restart_pause: SHORTEST_PAUSE,
+            restart_patience: 0,
         }
     }
 
@@ -133,7 +136,8 @@ impl Database {
             return Ok(());
         }
         self.restart_at = now + self.restart_pause;
-        let restarted = self.fetch_all(sqlx::query(RESTART)).await;
+        let restart = RESTARTS[self.restart_patience];
+        let restarted = self.fetch_all(sqlx::query(restart)).await;
         self.fetch_all(sqlx::query(AFTER_RESTART)).await?;
         let is_done = restarted?
             .last()
@@ -143,6 +147,7 @@ impl Database {
             self.restart_pause = SHORTEST_PAUSE;
         } else {
             self.restart_pause = LONGEST_PAUSE.min(2 * self.restart_pause);
+            self.restart_patience = (RESTARTS.len() - 1).min(self.restart_patience + 1);
         }
         Ok(())
     }
