@@ -1,7 +1,7 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `database.rs` opens the connection and keeps it sound, `schema.rs` owns the tables, `windows.rs` the statements,
-//! `room.rs` the cap of a database in memory.
+//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `schema.rs` owns the
+//! tables, `windows.rs` the statements, `room.rs` the cap of a database in memory.
 
 mod database;
 mod location;
