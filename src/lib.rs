@@ -60,10 +60,10 @@ mod middleware;
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::limit::{
-    Algorithm, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError, Policy, PolicyError,
-    Timestamp,
+    Algorithm, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError, Policies, Policy,
+    PolicyError, Timestamp, Verdict,
 };
-pub use self::limiter::{FailureMode, Limiter};
+pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
     Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };

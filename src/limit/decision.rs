@@ -1,16 +1,20 @@
 //! The answer to a charge.
 
+use std::cmp::Reverse;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::fixed_window::{Span, Usage};
+use super::few::Few;
 use super::timestamp::seconds_ceil;
-use super::{Key, Policy, Timestamp};
+use super::{Key, Policy, Timestamp, Verdict};
 
-/// What a policy answers for a key: allowed or denied, what is left, and when there is more.
+/// What a limiter answers for a key: allowed or denied, what is left, and when there is more.
 ///
 /// A decision is a value that says what was true at [`decided_at`](Self::decided_at); it charges and refunds nothing.
+///
+/// When several policies decide, each has a [`Verdict`], and the decision speaks for the one that matters most: of a
+/// refused charge the violated one with the longest wait, of an admitted one that with the fewest units left.
 ///
 /// # Examples
 ///
@@ -35,70 +39,36 @@ use super::{Key, Policy, Timestamp};
 #[must_use = "a charge may have been refused: ask `is_allowed`, or use `into_result`"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    policy: Policy,
-    key: Key,
-    cost: u32,
+    verdicts: Few<Verdict>,
+    /// Which of them the decision speaks for.
+    leading: usize,
     is_allowed: bool,
-    used: u64,
-    denied: u64,
-    decided_at: Timestamp,
-    reset_after: Duration,
-    retry_after: Option<Duration>,
     is_degraded: bool,
 }
 
 impl Decision {
-    /// The answer of a fixed window to a charge of `cost` that left the counter at `usage`.
-    pub(crate) fn fixed_window(
-        policy: &Policy,
-        key: Key,
-        cost: u32,
-        decided_at: Timestamp,
-        is_allowed: bool,
-        usage: Usage,
-    ) -> Self {
-        let span = Span::of(decided_at, policy.window());
-        let reset_after = span.end.saturating_duration_since(decided_at);
-        let can_ever_fit = cost <= policy.limit();
+    /// The decision that follows from what each policy says.
+    pub(crate) fn new(verdicts: Few<Verdict>) -> Self {
+        let is_allowed = verdicts.iter().all(Verdict::is_allowed);
+        let leading = match verdicts.only() {
+            Some(_) => 0,
+            None => leading(&verdicts, is_allowed),
+        };
         Self {
-            policy: policy.clone(),
-            key,
-            cost,
+            verdicts,
+            leading,
             is_allowed,
-            used: usage.used,
-            denied: usage.denied,
-            decided_at,
-            reset_after,
-            retry_after: (!is_allowed && can_ever_fit).then_some(reset_after),
             is_degraded: false,
         }
     }
 
     /// "Allowed", said without having asked the store.
-    pub(crate) fn degraded(policy: &Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
-        let unknown = Usage::default();
+    pub(crate) fn degraded(parts: Few<(Policy, Key)>, cost: u32, decided_at: Timestamp) -> Self {
+        let verdict = |(policy, key)| Verdict::degraded(policy, key, cost, decided_at);
         Self {
             is_degraded: true,
-            ..Self::fixed_window(policy, key, cost, decided_at, true, unknown)
+            ..Self::new(parts.into_map(verdict))
         }
-    }
-
-    /// This decision held to the limit of another policy on the same counter, without a charge of its own.
-    pub(crate) fn held_to(&self, policy: &Policy) -> Self {
-        let usage = Usage {
-            used: self.used,
-            denied: self.denied,
-            ..Usage::default()
-        };
-        let fits = self.used <= u64::from(policy.limit());
-        Self::fixed_window(
-            policy,
-            self.key.clone(),
-            self.cost,
-            self.decided_at,
-            fits,
-            usage,
-        )
     }
 
     /// Nothing when it was allowed, and an error when it was refused: `limiter.check(&key).await?.into_result()?`.
@@ -114,73 +84,91 @@ impl Decision {
         }
     }
 
-    /// The policy that decided.
+    /// What each policy says, in the order of the policies.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    pub fn verdicts(&self) -> impl DoubleEndedIterator<Item = &Verdict> + ExactSizeIterator {
+        self.verdicts.iter()
     }
 
-    /// The key that was charged.
+    /// The policies that refused.
+    pub fn violated(&self) -> impl Iterator<Item = &Policy> {
+        let violated = self.verdicts().filter(|verdict| verdict.is_denied());
+        violated.map(Verdict::policy)
+    }
+
+    /// What the policy says that matters most.
+    pub(crate) fn leading(&self) -> &Verdict {
+        self.verdicts.get_or_first(self.leading)
+    }
+
+    /// The policy that matters most: of a refused charge the violated one with the longest wait, of an admitted one that
+    /// with the fewest units left. With a single policy it is that one.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.leading().policy()
+    }
+
+    /// The key of that [policy](Self::policy).
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.key
+        self.leading().key()
     }
 
     /// The units that were asked for.
     #[must_use]
     pub fn cost(&self) -> u32 {
-        self.cost
+        self.leading().cost()
     }
 
-    /// Whether the charge was admitted.
+    /// Whether the charge was admitted: every policy had room for it.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// Whether the charge was refused. It used nothing then.
+    /// Whether the charge was refused. It used nothing then, of no policy.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         !self.is_allowed
     }
 
-    /// Units admitted in the current window, this charge included.
+    /// Units in force under the [policy](Self::policy), this charge included when it was admitted.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.used
+        self.leading().used()
     }
 
-    /// Units asked for in the current window, refused ones included; at most 2^53 - 1 of those.
+    /// Units in force and those refused in the current window; see [`Verdict::attempts`].
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.used.saturating_add(self.denied)
+        self.leading().attempts()
     }
 
-    /// Units that are left, from 0 to the limit.
+    /// Units that are left of the [policy](Self::policy), from 0 to its limit.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        let left = u64::from(self.policy.limit()).saturating_sub(self.used);
-        u32::try_from(left).unwrap_or(u32::MAX)
+        self.leading().remaining()
     }
 
     /// The instant at which the decision was made.
     #[must_use]
     pub fn decided_at(&self) -> Timestamp {
-        self.decided_at
+        self.leading().decided_at()
     }
 
-    /// The time from [`decided_at`](Self::decided_at) until the whole limit is available again.
+    /// The time from [`decided_at`](Self::decided_at) until the whole limit of the [policy](Self::policy) is available
+    /// again; for windows with a beginning the time until their end.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.reset_after
+        self.leading().reset_after()
     }
 
-    /// The time after which the same charge passes, if nobody else uses the key.
+    /// The time after which the same charge passes, if nobody else uses the keys: the longest of all violated policies.
     ///
-    /// `None` when it was allowed, and when no wait helps: a limit of 0, or a cost above the limit.
+    /// `None` when it was allowed, and when no wait helps: a limit of 0, or a cost above a limit.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.leading().retry_after().filter(|_| self.is_denied())
     }
 
     /// Whether the store failed and `FailureMode::Open` let the charge pass uncounted. What was used is unknown then,
@@ -189,6 +177,22 @@ impl Decision {
     pub fn is_degraded(&self) -> bool {
         self.is_degraded
     }
+}
+
+/// The verdict that a decision speaks for.
+fn leading(verdicts: &Few<Verdict>, is_allowed: bool) -> usize {
+    let places = verdicts.iter().enumerate();
+    let leading = if is_allowed {
+        // Of equals the one that takes longest to give more.
+        let rank = |verdict: &Verdict| (verdict.remaining(), Reverse(verdict.effective_window()));
+        places.min_by_key(|(_, verdict)| rank(verdict))
+    } else {
+        // Of equals the first.
+        let rank = |verdict: &Verdict| (verdict.is_hopeless(), verdict.retry_after());
+        let violated = places.filter(|(_, verdict)| verdict.is_denied());
+        violated.rev().max_by_key(|(_, verdict)| rank(verdict))
+    };
+    leading.map_or(0, |(place, _)| place)
 }
 
 /// A refused [`Decision`], as an error.
@@ -211,8 +215,8 @@ impl Denied {
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "over the rate limit {}", self.0.policy.as_name())?;
-        match self.0.retry_after {
+        write!(f, "over the rate limit {}", self.0.policy().as_name())?;
+        match self.0.retry_after() {
             Some(after) => write!(f, ": wait {} s", seconds_ceil(after).max(1)),
             None => f.write_str(": no wait helps"),
         }
@@ -224,14 +228,33 @@ impl Error for Denied {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::algorithm::fixed_window::Usage;
+    use crate::limit::algorithm::{Found, State};
 
-    fn decide(policy: &Policy, cost: u32, is_allowed: bool, used: u64, millis: i64) -> Decision {
+    fn found(fits: bool, used: u64) -> Found {
         let usage = Usage {
             used,
             ..Usage::default()
         };
+        Found {
+            fits,
+            state: State::Window(usage),
+        }
+    }
+
+    fn verdict(policy: &Policy, cost: u32, fits: bool, used: u64, millis: i64) -> Verdict {
         let at = Timestamp::from_unix_millis(millis);
-        Decision::fixed_window(policy, Key::new("user", 1), cost, at, is_allowed, usage)
+        Verdict::new(
+            policy.clone(),
+            Key::new("user", 1),
+            cost,
+            at,
+            found(fits, used),
+        )
+    }
+
+    fn decide(policy: &Policy, cost: u32, is_allowed: bool, used: u64, millis: i64) -> Decision {
+        Decision::new(Few::one(verdict(policy, cost, is_allowed, used, millis)))
     }
 
     #[test]
@@ -271,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_charged_decision_can_be_held_to_a_lower_limit() {
-        let decision = decide(&Policy::fixed(100, 60), 1, true, 3, 0);
-        let held = |limit| decision.held_to(&Policy::fixed(limit, 60));
+        let verdict = verdict(&Policy::fixed(100, 60), 1, true, 3, 0);
+        let held = |limit| verdict.held_to(&Policy::fixed(limit, 60));
         assert!(held(3).is_allowed());
         assert_eq!((held(2).is_allowed(), held(2).remaining()), (false, 0));
         assert_eq!(held(2).retry_after(), Some(Duration::from_secs(60)));
@@ -287,5 +310,41 @@ mod tests {
             "a lowered limit"
         );
         assert_eq!(decide(&policy, 1, true, 0, 0).remaining(), 5);
+    }
+
+    #[test]
+    fn a_refusal_speaks_for_the_longest_wait_and_an_allowance_for_the_fewest_units() {
+        let [short, long, open] = [("short", 60), ("long", 3_600), ("open", 60)]
+            .map(|(name, seconds)| Policy::fixed(5, seconds).name(name));
+        let of = |verdicts: Vec<Verdict>| Decision::new(Few::collect(verdicts).unwrap());
+        let refused = of(vec![
+            verdict(&open, 1, true, 1, 0),
+            verdict(&short, 1, false, 5, 0),
+            verdict(&long, 1, false, 5, 0),
+        ]);
+        assert!(refused.is_denied());
+        assert_eq!(refused.policy().as_name(), "long");
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(3_600)));
+        let violated: Vec<_> = refused.violated().map(Policy::as_name).collect();
+        assert_eq!(violated, ["short", "long"]);
+        let hopeless = of(vec![
+            verdict(&long, 1, false, 5, 0),
+            verdict(&Policy::fixed(0, 60), 1, false, 0, 0),
+        ]);
+        assert_eq!(
+            hopeless.retry_after(),
+            None,
+            "no wait helps against one of them"
+        );
+        let allowed = of(vec![
+            verdict(&open, 1, true, 2, 0),
+            verdict(&short, 1, true, 4, 0),
+            verdict(&long, 1, true, 4, 0),
+        ]);
+        assert!(allowed.is_allowed());
+        assert_eq!(
+            (allowed.policy().as_name(), allowed.remaining()),
+            ("long", 1)
+        );
     }
 }

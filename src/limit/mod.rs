@@ -3,16 +3,21 @@
 //! Every decision is a plain function of (state, now, cost) in integers that saturate. The stores and the tests call
 //! the same ones.
 
+pub(crate) mod algorithm;
 mod decision;
-pub(crate) mod fixed_window;
+pub(crate) mod few;
 pub(crate) mod key;
-mod key_encoding;
+mod policies;
 mod policy;
-mod text;
+mod policy_error;
 pub(crate) mod timestamp;
+mod verdict;
 
+pub use self::algorithm::Algorithm;
 pub use self::decision::{Decision, Denied};
-pub use self::key::{Key, KeyPart, ParseKeyError};
-pub use self::key_encoding::KeyValue;
-pub use self::policy::{Algorithm, Policy, PolicyError};
+pub use self::key::{Key, KeyPart, KeyValue, ParseKeyError};
+pub use self::policies::Policies;
+pub use self::policy::Policy;
+pub use self::policy_error::PolicyError;
 pub use self::timestamp::Timestamp;
+pub use self::verdict::Verdict;

@@ -1,52 +1,34 @@
 //! What is allowed: a limit, over a window, by an algorithm, under a name.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::algorithm::{LONGEST_WAY, Span};
 use super::timestamp::{millis, seconds_ceil};
+use super::{Algorithm, PolicyError, Timestamp};
 
 /// Ten years of 366 days: long enough for any quota, short enough for every field and column.
 const LONGEST_WINDOW: Duration = Duration::from_hours(10 * 366 * 24);
 /// The structured-field parsers of clients must take 1,024; a name is read by people and stored in every row.
 const LONGEST_NAME: usize = 64;
 
-/// How a [`Policy`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// One counter for each aligned window: `t - t % window`, in UTC.
-    ///
-    /// Up to twice the limit may pass around a boundary: the end of one window and the start of the next.
-    FixedWindow,
-}
-
-impl Algorithm {
-    /// The word that stands in stored counters and in names. Stored data hangs on it.
-    fn token(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed",
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FixedWindow => "fixed window",
-        })
-    }
-}
-
 /// A limit over a window, with a name.
 ///
 /// A policy is a value: it counts nothing itself. A counter belongs to the policy's name, algorithm and window, and
 /// to a key; the limit is not part of it, so a changed limit keeps what was used.
 ///
+/// | constructor | [`Algorithm`] | allows |
+/// | --- | --- | --- |
+/// | [`fixed`](Self::fixed) | fixed window | `limit` units in each aligned window |
+/// | [`sliding`](Self::sliding) | sliding window, exact | never more than `limit` in any window |
+/// | [`sliding_counter`](Self::sliding_counter) | sliding counter | about `limit` in any window, in constant space |
+/// | [`token_bucket`](Self::token_bucket) | token bucket (GCRA) | a steady rate, with bursts |
+/// | [`hourly`](Self::hourly), [`daily`](Self::daily), [`monthly`](Self::monthly) | calendar quota | `limit` units in each hour, day or month of the UTC calendar |
+///
 /// | | range |
 /// | --- | --- |
-/// | limit | 0 (refuses everything) to `u32::MAX` units |
+/// | limit, rate, burst | 0 (refuses everything) to `u32::MAX` units |
 /// | window | 1 ms to 10 years, whole milliseconds |
 /// | name | 1 to 64 characters: a letter, then letters, digits, `_`, `.`, `:`, `/`, `*`, `-` |
 ///
@@ -56,23 +38,30 @@ impl fmt::Display for Algorithm {
 /// use std::time::Duration;
 /// use tollgate::Policy;
 ///
-/// let login = Policy::fixed(5, 900).name("login");
-/// assert_eq!(login.to_string(), "login: 5 per 900 s, fixed window");
+/// let login = Policy::sliding(5, 900).name("login");
+/// assert_eq!(login.to_string(), "login: 5 per 900 s, sliding window");
 ///
 /// // For numbers from configuration: an error instead of a panic.
-/// assert!(Policy::try_fixed(5, Duration::ZERO).is_err());
+/// assert!(Policy::try_sliding(5, Duration::ZERO).is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: Arc<str>,
     is_named: bool,
     algorithm: Algorithm,
+    /// What may be used at once: of a token bucket the burst.
     limit: u32,
-    window: Duration,
+    /// What comes back in each period: of a token bucket the rate, otherwise the limit.
+    rate: u32,
+    /// The window, of a token bucket that of its rate.
+    period: Duration,
 }
 
+/// The constructors, one pair for each algorithm.
 impl Policy {
     /// Allows `limit` units in each aligned window of `seconds` seconds.
+    ///
+    /// Up to twice the limit may pass around a boundary: the end of one window and the start of the next.
     ///
     /// # Panics
     ///
@@ -80,10 +69,7 @@ impl Policy {
     #[must_use]
     #[track_caller]
     pub fn fixed(limit: u32, seconds: u64) -> Self {
-        match Self::try_fixed(limit, Duration::from_secs(seconds)) {
-            Ok(policy) => policy,
-            Err(error) => panic!("{error}"),
-        }
+        expect(Self::try_fixed(limit, Duration::from_secs(seconds)))
     }
 
     /// Allows `limit` units in each aligned window of this length.
@@ -92,24 +78,185 @@ impl Policy {
     ///
     /// [`PolicyError`] when the window is zero, longer than ten years, or has a fraction of a millisecond.
     pub fn try_fixed(limit: u32, window: Duration) -> Result<Self, PolicyError> {
-        if window.is_zero() {
+        Self::of(Algorithm::FixedWindow, limit, window)
+    }
+
+    /// Never allows more than `limit` units in any window of `seconds` seconds, whatever its position.
+    ///
+    /// What was admitted stops counting exactly a window later; what was refused is not recorded. A decision costs the
+    /// same whatever the limit. A key takes a row for each millisecond in which something was admitted, so at most
+    /// `limit` of them and a few that have expired.
+    ///
+    /// # Panics
+    ///
+    /// When the window is 0 or longer than ten years. [`Policy::try_sliding`] returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn sliding(limit: u32, seconds: u64) -> Self {
+        expect(Self::try_sliding(limit, Duration::from_secs(seconds)))
+    }
+
+    /// Never allows more than `limit` units in any window of this length; see [`Policy::sliding`].
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when the window is zero, longer than ten years, or has a fraction of a millisecond.
+    pub fn try_sliding(limit: u32, window: Duration) -> Result<Self, PolicyError> {
+        Self::of(Algorithm::SlidingWindow, limit, window)
+    }
+
+    /// Allows about `limit` units in any window of `seconds` seconds, by two counters for each key.
+    ///
+    /// The units of the aligned window before count by the part of it that the sliding window still covers, as if they
+    /// had come evenly. They rarely have, so somewhat more or less than the limit may pass in a window; never more than
+    /// the limit in an aligned one.
+    ///
+    /// # Panics
+    ///
+    /// When the window is 0 or longer than ten years. [`Policy::try_sliding_counter`] returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn sliding_counter(limit: u32, seconds: u64) -> Self {
+        expect(Self::try_sliding_counter(
+            limit,
+            Duration::from_secs(seconds),
+        ))
+    }
+
+    /// Allows about `limit` units in any window of this length; see [`Policy::sliding_counter`].
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when the window is zero, longer than ten years, or has a fraction of a millisecond.
+    pub fn try_sliding_counter(limit: u32, window: Duration) -> Result<Self, PolicyError> {
+        Self::of(Algorithm::SlidingCounter, limit, window)
+    }
+
+    /// Allows `rate` units in `seconds` seconds, spread evenly, and as many at once as the bucket holds: `rate`, unless
+    /// [`burst`](Self::burst) says otherwise.
+    ///
+    /// The bucket is full at first and fills at the rate. This is the generic cell rate algorithm, in exact fractions.
+    ///
+    /// # Panics
+    ///
+    /// When `seconds` is 0 or more than ten years. [`Policy::try_token_bucket`] returns an error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Policy;
+    ///
+    /// let api = Policy::token_bucket(10, 1).burst(50).name("api");
+    /// assert_eq!(api.to_string(), "api: 10 per 1 s with bursts of 50, token bucket");
+    /// // 50 units at once, which take 5 seconds to come back.
+    /// assert_eq!((api.limit(), api.window().as_secs()), (50, 5));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn token_bucket(rate: u32, seconds: u64) -> Self {
+        expect(Self::try_token_bucket(rate, Duration::from_secs(seconds)))
+    }
+
+    /// Allows `rate` units in each `period`, spread evenly; see [`Policy::token_bucket`].
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when the period is zero, longer than ten years, or has a fraction of a millisecond.
+    pub fn try_token_bucket(rate: u32, period: Duration) -> Result<Self, PolicyError> {
+        Self::of(Algorithm::TokenBucket, rate, period)
+    }
+
+    /// Allows `limit` units in each hour of the UTC calendar.
+    #[must_use]
+    pub fn hourly(limit: u32) -> Self {
+        Self::calendar(Algorithm::CalendarHour, limit)
+    }
+
+    /// Allows `limit` units in each day of the UTC calendar, from midnight to midnight.
+    #[must_use]
+    pub fn daily(limit: u32) -> Self {
+        Self::calendar(Algorithm::CalendarDay, limit)
+    }
+
+    /// Allows `limit` units in each month of the UTC calendar. Its [`window`](Self::window) is told as 31 days.
+    #[must_use]
+    pub fn monthly(limit: u32) -> Self {
+        Self::calendar(Algorithm::CalendarMonth, limit)
+    }
+
+    fn of(algorithm: Algorithm, limit: u32, period: Duration) -> Result<Self, PolicyError> {
+        if period.is_zero() {
             return Err(PolicyError::ZeroWindow);
         }
-        if window > LONGEST_WINDOW {
+        if period > LONGEST_WINDOW {
             return Err(PolicyError::WindowTooLong);
         }
-        if !window.subsec_nanos().is_multiple_of(1_000_000) {
+        if !period.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(PolicyError::WindowFraction);
         }
-        let algorithm = Algorithm::FixedWindow;
-        let name = format!("{}-{limit}-{}", algorithm.token(), WindowText(window));
         Ok(Self {
-            name: name.into(),
+            name: default_name(algorithm, limit, period),
             is_named: false,
             algorithm,
             limit,
-            window,
+            rate: limit,
+            period,
         })
+    }
+
+    fn calendar(algorithm: Algorithm, limit: u32) -> Self {
+        let period = Duration::from_hours(match algorithm {
+            Algorithm::CalendarHour => 1,
+            Algorithm::CalendarDay => 24,
+            _ => 31 * 24,
+        });
+        Self {
+            name: default_name(algorithm, limit, period),
+            is_named: false,
+            algorithm,
+            limit,
+            rate: limit,
+            period,
+        }
+    }
+}
+
+impl Policy {
+    /// Sets how many units a token bucket holds: what may be used at once after a rest.
+    ///
+    /// # Panics
+    ///
+    /// When the policy is no token bucket, or its burst would take longer than ten years to come back.
+    /// [`Policy::try_burst`] returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn burst(self, burst: u32) -> Self {
+        expect(self.try_burst(burst))
+    }
+
+    /// Sets how many units a token bucket holds; see [`Policy::burst`].
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when the policy is no token bucket, or its burst would take longer than ten years to come back.
+    pub fn try_burst(mut self, burst: u32) -> Result<Self, PolicyError> {
+        if self.algorithm != Algorithm::TokenBucket {
+            return Err(PolicyError::BurstWithoutBucket);
+        }
+        let is_too_slow = self.refill_millis(burst) > LONGEST_WINDOW.as_millis();
+        if burst > 0 && (self.rate == 0 || is_too_slow) {
+            return Err(PolicyError::BurstTooLarge);
+        }
+        self.limit = burst;
+        if !self.is_named {
+            let name = default_name(self.algorithm, self.rate, self.period);
+            self.name = if burst == self.rate {
+                name
+            } else {
+                format!("{name}-burst-{burst}").into()
+            };
+        }
+        Ok(self)
     }
 
     /// Names the policy. Without a name it is called after its numbers, like `fixed-5-60s`.
@@ -122,10 +269,7 @@ impl Policy {
     #[must_use]
     #[track_caller]
     pub fn name(self, name: &str) -> Self {
-        match self.try_name(name) {
-            Ok(policy) => policy,
-            Err(error) => panic!("{error}"),
-        }
+        expect(self.try_name(name))
     }
 
     /// Names the policy.
@@ -163,90 +307,108 @@ impl Policy {
         self.algorithm
     }
 
-    /// The units that a window admits.
+    /// The units that a window admits; of a token bucket its burst.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The length of the window, in whole milliseconds.
+    /// The time in which the limit comes back, in whole milliseconds: the length of the window; of a month 31 days; of a
+    /// token bucket the time that an empty one takes to fill.
     #[must_use]
     pub fn window(&self) -> Duration {
-        self.window
+        if self.algorithm != Algorithm::TokenBucket || self.rate == self.limit {
+            return self.period;
+        }
+        let millis = self.refill_millis(self.limit);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+            .max(Duration::from_millis(1))
     }
 
-    /// The length of the window in whole seconds, rounded up: never 0.
+    fn refill_millis(&self, burst: u32) -> u128 {
+        (self.period.as_millis() * u128::from(burst)).div_ceil(u128::from(self.rate.max(1)))
+    }
+
+    /// The units that come back in each period.
+    pub(crate) fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// What the rate is about; without a rate of its own the window.
+    pub(crate) fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// [`window`](Self::window) in whole seconds, rounded up: never 0.
     pub(crate) fn window_seconds(&self) -> u64 {
-        seconds_ceil(self.window)
+        seconds_ceil(self.window())
+    }
+
+    /// The window that holds an instant, for algorithms whose windows have a beginning.
+    pub(crate) fn span(&self, at: Timestamp) -> Span {
+        match self.algorithm {
+            Algorithm::CalendarMonth => Span::month(at),
+            // Without leap seconds, hours and days of the calendar are aligned windows.
+            _ => Span::aligned(at, self.period),
+        }
+    }
+
+    /// From when on nobody needs the row of a window.
+    pub(crate) fn expires_at(&self, span: Span) -> Timestamp {
+        span.expires_at(match self.algorithm {
+            // It counts in the window after its own.
+            Algorithm::SlidingCounter => self.period.saturating_add(LONGEST_WAY),
+            _ => self.period,
+        })
     }
 
     /// What a stored counter of this policy is filed under, like `login;fixed;900s`. Stored data hangs on it.
     pub(crate) fn counter_name(&self) -> String {
-        format!(
-            "{};{};{}",
-            self.name,
-            self.algorithm.token(),
-            WindowText(self.window)
-        )
+        let (name, token) = (&self.name, self.algorithm.token());
+        if self.algorithm.is_calendar() {
+            return format!("{name};calendar;{token}");
+        }
+        format!("{name};{token};{}", WindowText(self.period))
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = millis(self.window);
-        write!(f, "{}: {} per ", self.name, self.limit)?;
+        let (name, algorithm) = (&self.name, self.algorithm);
+        write!(f, "{name}: {} per ", self.rate)?;
+        if algorithm.is_calendar() {
+            return write!(f, "{algorithm}, UTC");
+        }
+        let millis = millis(self.period);
         if millis % 1_000 == 0 {
             write!(f, "{} s", millis / 1_000)?;
         } else {
             write!(f, "{millis} ms")?;
         }
-        write!(f, ", {}", self.algorithm)
-    }
-}
-
-/// Why a [`Policy`] can't be built.
-///
-/// [`fmt::Debug`] says the same as [`fmt::Display`]: it is what `main` and `unwrap` print.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// The window has no length.
-    ZeroWindow,
-    /// The window is longer than ten years.
-    WindowTooLong,
-    /// The window has a fraction of a millisecond.
-    WindowFraction,
-    /// The name, shortened to 80 characters, is no valid one.
-    InvalidName(String),
-}
-
-impl fmt::Debug for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ZeroWindow => f.write_str(
-                "a rate limit's window is 0: give at least 1 ms; the arguments are (limit, seconds)",
-            ),
-            Self::WindowTooLong => f.write_str(
-                "a rate limit's window is longer than 10 years: the arguments are (limit, seconds)",
-            ),
-            Self::WindowFraction => f.write_str(
-                "a rate limit's window has a fraction of a millisecond: give whole milliseconds",
-            ),
-            Self::InvalidName(name) => write!(
-                f,
-                "{name:?} can't name a policy: use 1 to 64 characters, a letter first, then letters, digits and _ . : / * -"
-            ),
+        if self.rate != self.limit {
+            write!(f, " with bursts of {}", self.limit)?;
         }
+        write!(f, ", {algorithm}")
     }
 }
 
-impl Error for PolicyError {}
+#[track_caller]
+fn expect(policy: Result<Policy, PolicyError>) -> Policy {
+    match policy {
+        Ok(policy) => policy,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn default_name(algorithm: Algorithm, limit: u32, period: Duration) -> Arc<str> {
+    let word = algorithm.word();
+    let name = if algorithm.is_calendar() {
+        format!("{word}-{limit}")
+    } else {
+        format!("{word}-{limit}-{}", WindowText(period))
+    };
+    name.into()
+}
 
 /// A window's length as names have it: `60s`, or `1500ms` when it is not whole seconds.
 struct WindowText(Duration);
@@ -271,6 +433,16 @@ mod tests {
         let short = Policy::try_fixed(7, Duration::from_millis(1_500)).unwrap();
         assert_eq!(short.as_name(), "fixed-7-1500ms");
         assert_eq!(short.window_seconds(), 2);
+        assert_eq!(Policy::sliding(5, 60).as_name(), "sliding-5-60s");
+        assert_eq!(
+            Policy::sliding_counter(5, 60).as_name(),
+            "sliding-counter-5-60s"
+        );
+        assert_eq!(Policy::token_bucket(5, 60).as_name(), "token-bucket-5-60s");
+        let burst = Policy::token_bucket(5, 60).burst(20);
+        assert_eq!(burst.as_name(), "token-bucket-5-60s-burst-20");
+        assert_eq!(burst.burst(5).as_name(), "token-bucket-5-60s");
+        assert_eq!(Policy::daily(10_000).as_name(), "daily-10000");
     }
 
     #[test]
@@ -281,6 +453,24 @@ mod tests {
         assert_eq!(five.counter_name(), "login;fixed;60s");
         assert_eq!(five.counter_name(), fifty.counter_name());
         assert_ne!(five.counter_name(), hourly.counter_name());
+        let names = [
+            Policy::sliding(5, 60),
+            Policy::sliding_counter(5, 60),
+            Policy::token_bucket(5, 60).burst(20),
+            Policy::hourly(5),
+            Policy::daily(5),
+            Policy::monthly(5),
+        ]
+        .map(|policy| policy.name("p").counter_name());
+        let stored = [
+            "p;sliding;60s",
+            "p;counter;60s",
+            "p;bucket;60s",
+            "p;calendar;hour",
+            "p;calendar;day",
+            "p;calendar;month",
+        ];
+        assert_eq!(names, stored);
     }
 
     #[test]
@@ -317,5 +507,39 @@ mod tests {
     #[should_panic(expected = "window is 0")]
     fn the_short_constructor_panics_on_a_zero_window() {
         let _ = Policy::fixed(3, 0);
+    }
+
+    #[test]
+    fn policies_say_what_they_allow() {
+        let said = [
+            (Policy::sliding(5, 60), "p: 5 per 60 s, sliding window"),
+            (Policy::token_bucket(5, 1), "p: 5 per 1 s, token bucket"),
+            (Policy::hourly(5), "p: 5 per calendar hour, UTC"),
+            (Policy::monthly(5), "p: 5 per calendar month, UTC"),
+        ];
+        for (policy, expected) in said {
+            assert_eq!(policy.name("p").to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_for_token_buckets_and_comes_back_within_ten_years() {
+        let burst = |policy: Policy, burst| policy.try_burst(burst).map(|policy| policy.window());
+        let day = Policy::token_bucket(1, 86_400);
+        assert_eq!(burst(day.clone(), 2), Ok(Duration::from_hours(48)));
+        assert_eq!(burst(day.clone(), 3_660), Ok(LONGEST_WINDOW));
+        assert_eq!(burst(day, 3_661), Err(PolicyError::BurstTooLarge));
+        assert_eq!(
+            burst(Policy::token_bucket(0, 1), 1),
+            Err(PolicyError::BurstTooLarge)
+        );
+        assert_eq!(
+            burst(Policy::token_bucket(0, 1), 0),
+            Ok(Duration::from_secs(1))
+        );
+        assert_eq!(
+            burst(Policy::fixed(1, 1), 1),
+            Err(PolicyError::BurstWithoutBucket)
+        );
     }
 }

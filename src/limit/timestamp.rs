@@ -54,8 +54,13 @@ impl Timestamp {
     /// The time from `earlier` to this instant, or zero when `earlier` is later.
     #[must_use]
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.millis_since(earlier))
+    }
+
+    /// The milliseconds from `earlier` to this instant, or 0 when `earlier` is later.
+    pub(crate) fn millis_since(self, earlier: Self) -> u64 {
         let millis = i128::from(self.0) - i128::from(earlier.0);
-        Duration::from_millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX))
+        u64::try_from(millis.max(0)).unwrap_or(u64::MAX)
     }
 }
 

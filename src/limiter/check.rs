@@ -4,27 +4,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{FailureMode, Limiter};
-use crate::limit::{Decision, Key, Timestamp};
-use crate::store::{Outcome, Reply, StoreError};
+use crate::limit::few::Few;
+use crate::limit::{Decision, Verdict};
+use crate::store::{Outcome, Part, Reply, StoreError};
 
 /// A charge that is under way, or was answered at once. Dropping it abandons the answer; what was charged stays.
 #[derive(Debug)]
 pub(crate) struct Check {
     limiter: Limiter,
     reply: Reply,
-    key: Key,
+    parts: Few<Part>,
     cost: u32,
-    at: Timestamp,
 }
 
 impl Check {
-    pub(super) fn new(limiter: Limiter, reply: Reply, key: Key, cost: u32, at: Timestamp) -> Self {
+    pub(super) fn new(limiter: Limiter, reply: Reply, parts: Few<Part>, cost: u32) -> Self {
         Self {
             limiter,
             reply,
-            key,
+            parts,
             cost,
-            at,
         }
     }
 
@@ -34,27 +33,33 @@ impl Check {
         Some(self.decide(answer))
     }
 
+    /// What was charged.
+    pub(crate) fn into_parts(self) -> Few<Part> {
+        self.parts
+    }
+
     fn decide(&self, answer: Result<Outcome, StoreError>) -> Result<Decision, StoreError> {
-        let policy = self.limiter.policy();
-        let key = self.key.clone();
-        match answer {
-            Ok(outcome) => {
-                let Outcome { is_admitted, usage } = outcome;
-                Ok(Decision::fixed_window(
-                    policy,
-                    key,
-                    self.cost,
-                    self.at,
-                    is_admitted,
-                    usage,
-                ))
+        match (answer, self.limiter.failure_mode()) {
+            (Ok(outcome), _) => Ok(decision(&self.parts, self.cost, &outcome)),
+            (Err(error), FailureMode::Closed) => Err(error),
+            (Err(_), FailureMode::Open) => {
+                let parts = self
+                    .parts
+                    .map(|part| (part.policy().clone(), part.key.clone()));
+                Ok(Decision::degraded(parts, self.cost, self.limiter.now()))
             }
-            Err(error) => match self.limiter.failure_mode() {
-                FailureMode::Closed => Err(error),
-                FailureMode::Open => Ok(Decision::degraded(policy, key, self.cost, self.at)),
-            },
         }
     }
+}
+
+/// What follows from a store's answer.
+pub(super) fn decision(parts: &Few<Part>, cost: u32, outcome: &Outcome) -> Decision {
+    let mut found = outcome.found.iter();
+    Decision::new(parts.map(|part| {
+        let (policy, key) = (part.policy().clone(), part.key.clone());
+        let found = *found.next().unwrap_or(outcome.found.first());
+        Verdict::new(policy, key, cost, outcome.at, found)
+    }))
 }
 
 impl Future for Check {

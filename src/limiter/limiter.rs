@@ -3,11 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::{Check, FailureMode};
-use crate::limit::{Decision, Key, Policy};
-use crate::store::{Charge, Counter, Reset, Store, StoreError, StoreHandle};
+use super::check::decision;
+use super::{Check, FailureMode, Keys};
+use crate::limit::few::Few;
+use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Timestamp};
+use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle};
 
-/// A policy on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's tool uses.
+/// One policy or several on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's
+/// tool uses.
+///
+/// Several policies are charged all or nothing: a charge that one of them refuses uses nothing of the others.
 ///
 /// Clones share their counters. Without [`store`](Self::store) a limiter counts in an embedded in-memory SQLite that the
 /// process shares, but its counters are its own: two limiters never meet there. On a given store a counter belongs to
@@ -43,161 +48,225 @@ pub struct Limiter {
 
 #[derive(Debug)]
 struct Inner {
-    policy: Policy,
+    rules: Few<Arc<Rule>>,
     /// `None` is the store that the process shares.
     store: Option<StoreHandle>,
     /// Tells this limiter, and its clones, from all others in the process.
     owner: u64,
-    counter: Arc<Counter>,
     failure_mode: FailureMode,
     is_announced: AtomicBool,
 }
 
 impl Limiter {
-    /// A limiter on the store that the process shares.
+    /// A limiter of one policy, or of several, on the store that the process shares.
+    ///
+    /// # Panics
+    ///
+    /// When there is no policy, or two have the same name. [`Limiter::try_new`] returns an error instead.
     #[must_use]
-    pub fn new(policy: Policy) -> Self {
+    #[track_caller]
+    pub fn new(policies: impl Into<Policies>) -> Self {
+        match Self::try_new(policies) {
+            Ok(limiter) => limiter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A limiter of one policy, or of several, on the store that the process shares.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when there is no policy, or two have the same name, without regard to case.
+    pub fn try_new(policies: impl Into<Policies>) -> Result<Self, PolicyError> {
         static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
+        let policies = policies.into().checked()?;
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
-        Self::of(policy, None, owner, FailureMode::default())
+        Ok(Self::of(policies, None, owner, FailureMode::default()))
     }
 
     /// Counts in this store, which other limiters and other processes may share.
     #[must_use]
     pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
+        let inner = &*self.inner;
         let store = Some(store.handle().0);
         Self::of(
-            self.inner.policy.clone(),
+            self.owned_policies(),
             store,
-            self.inner.owner,
-            self.inner.failure_mode,
+            inner.owner,
+            inner.failure_mode,
         )
     }
 
-    /// Names the policy. Its counters are filed under the name.
+    /// Names the policy, when it is the only one. Its counters are filed under the name.
     ///
     /// # Panics
     ///
-    /// When the name is no valid one; see [`Policy::name`].
+    /// When the name is no valid one (see [`Policy::name`]), or there are several policies.
     #[must_use]
     #[track_caller]
     pub fn name(self, name: &str) -> Self {
-        let policy = self.inner.policy.clone().name(name);
-        Self::of(
-            policy,
-            self.inner.store.clone(),
-            self.inner.owner,
-            self.inner.failure_mode,
-        )
+        match self.with_only_policy(|policy| policy.try_name(name)) {
+            Ok(limiter) => limiter,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Sets what is answered when the store fails or misses its deadline: [`FailureMode::Closed`] by default.
     #[must_use]
     pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
-        let inner = &self.inner;
-        Self::of(
-            inner.policy.clone(),
-            inner.store.clone(),
-            inner.owner,
-            failure_mode,
-        )
+        let inner = &*self.inner;
+        let store = inner.store.clone();
+        Self::of(self.owned_policies(), store, inner.owner, failure_mode)
+    }
+
+    /// This limiter with one more policy, behind the others.
+    pub(crate) fn and(&self, policy: Policy) -> Result<Self, PolicyError> {
+        let policies = self.policies().cloned().chain([policy]);
+        let policies = policies.collect::<Policies>().checked()?;
+        Ok(self.with_policies(policies))
+    }
+
+    /// This limiter with its only policy changed.
+    pub(crate) fn with_only_policy(
+        &self,
+        change: impl FnOnce(Policy) -> Result<Policy, PolicyError>,
+    ) -> Result<Self, PolicyError> {
+        let only = self
+            .inner
+            .rules
+            .only()
+            .ok_or(PolicyError::SeveralPolicies)?;
+        let policy = change(only.policy.clone())?;
+        Ok(self.with_policies(Few::one(policy)))
+    }
+
+    fn with_policies(&self, policies: Few<Policy>) -> Self {
+        let inner = &*self.inner;
+        let store = inner.store.clone();
+        Self::of(policies, store, inner.owner, inner.failure_mode)
+    }
+
+    fn owned_policies(&self) -> Few<Policy> {
+        self.inner.rules.map(|rule| rule.policy.clone())
     }
 
     fn of(
-        policy: Policy,
+        policies: Few<Policy>,
         store: Option<StoreHandle>,
         owner: u64,
         failure_mode: FailureMode,
     ) -> Self {
-        let name = policy.counter_name();
-        let counter = Counter {
-            name: match store {
-                Some(_) => name,
-                None => format!("{owner};{name}"),
-            },
-            window: policy.window(),
+        let is_shared = store.is_none();
+        let rule = |policy: Policy| {
+            let name = policy.counter_name();
+            let counter = if is_shared {
+                format!("{owner};{name}")
+            } else {
+                name
+            };
+            Arc::new(Rule { counter, policy })
         };
         Self {
             inner: Arc::new(Inner {
-                policy,
+                rules: policies.into_map(rule),
                 store,
                 owner,
-                counter: Arc::new(counter),
                 failure_mode,
                 is_announced: AtomicBool::new(false),
             }),
         }
     }
 
-    /// The policy.
+    /// The policy; of several the first.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.inner.policy
+        &self.inner.rules.first().policy
+    }
+
+    /// The policies, in their order.
+    #[must_use]
+    pub fn policies(&self) -> impl DoubleEndedIterator<Item = &Policy> + ExactSizeIterator {
+        self.inner.rules.iter().map(|rule| &rule.policy)
     }
 
     pub(super) fn failure_mode(&self) -> FailureMode {
         self.inner.failure_mode
     }
 
-    /// Charges one unit to the key.
+    pub(super) fn now(&self) -> Timestamp {
+        self.store_handle().now()
+    }
+
+    /// Charges one unit to the key, or to one key for each policy.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer, unless [`FailureMode::Open`] is set. A refusal is a
     /// [`Decision`], not an error.
     ///
+    /// # Panics
+    ///
+    /// When there are several keys, but not as many as policies.
+    ///
     /// # Cancel safety
     ///
     /// A call that is dropped may or may not have charged the unit. It leaves nothing behind that others would notice.
-    pub async fn check(&self, key: &Key) -> Result<Decision, StoreError> {
-        self.check_n(key, 1).await
+    pub async fn check(&self, keys: impl Keys) -> Result<Decision, StoreError> {
+        self.check_n(keys, 1).await
     }
 
-    /// Charges `cost` units to the key: all of them or none. A cost of 0 looks, and is always allowed.
+    /// Charges `cost` units to the key, or to one key for each policy: all of them or none. A cost of 0 looks, and is
+    /// always allowed.
     ///
     /// # Errors
     ///
     /// As [`check`](Self::check).
     ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    ///
     /// # Cancel safety
     ///
     /// As [`check`](Self::check).
-    pub async fn check_n(&self, key: &Key, cost: u32) -> Result<Decision, StoreError> {
-        self.announce(|| None);
-        self.begin(key.clone(), cost).await
+    pub async fn check_n(&self, keys: impl Keys, cost: u32) -> Result<Decision, StoreError> {
+        let parts = self.parts(keys.as_slice());
+        self.announce(|_| None);
+        self.begin(parts, cost).await
     }
 
-    /// Looks at the key: uses nothing, and creates no row.
+    /// Looks at the key, or at one key for each policy: uses nothing, and creates no row.
     ///
     /// The decision is the one that a charge of one unit would get now, without that unit having been used.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer, whatever the failure mode.
-    pub async fn peek(&self, key: &Key) -> Result<Decision, StoreError> {
-        let store = self.store_handle();
-        let look = self.charge_of(store, key.clone(), 1);
-        let at = look.at;
-        let usage = store.peek(look).await?.usage;
-        let policy = self.policy();
-        let fits = usage.used < u64::from(policy.limit());
-        Ok(Decision::fixed_window(
-            policy,
-            key.clone(),
-            1,
-            at,
-            fits,
-            usage,
-        ))
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    pub async fn peek(&self, keys: impl Keys) -> Result<Decision, StoreError> {
+        let parts = self.parts(keys.as_slice());
+        let look = Charge {
+            parts: parts.clone(),
+            cost: 1,
+        };
+        let outcome = self.store_handle().peek(look).await?;
+        Ok(decision(&parts, 1, &outcome))
     }
 
-    /// Forgets what the key has used and attempted, and says how many used units of the current window that were.
+    /// Forgets what the key has used and attempted under each policy, and says how many used units that were in force.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the store gives no answer.
-    pub async fn reset(&self, key: &Key) -> Result<u64, StoreError> {
-        self.reset_keys(key, false).await
+    /// [`StoreError`] when the store gives no answer. Some of the policies may be reset then.
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    pub async fn reset(&self, keys: impl Keys) -> Result<u64, StoreError> {
+        self.reset_keys(keys.as_slice(), false).await
     }
 
     /// Does [`reset`](Self::reset) to the key and to every key that starts with its parts, a thousand at a time.
@@ -207,19 +276,26 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer. Some of the keys may be reset then.
-    pub async fn reset_under(&self, prefix: &Key) -> Result<u64, StoreError> {
-        self.reset_keys(prefix, true).await
+    ///
+    /// # Panics
+    ///
+    /// As [`check`](Self::check).
+    pub async fn reset_under(&self, prefixes: impl Keys) -> Result<u64, StoreError> {
+        self.reset_keys(prefixes.as_slice(), true).await
     }
 
-    async fn reset_keys(&self, key: &Key, with_keys_under: bool) -> Result<u64, StoreError> {
+    async fn reset_keys(&self, keys: &[Key], with_keys_under: bool) -> Result<u64, StoreError> {
         let store = self.store_handle();
-        let reset = Reset {
-            counter: Arc::clone(&self.inner.counter),
-            key: key.clone(),
-            with_keys_under,
-            at: store.now(),
-        };
-        store.reset(reset).await
+        let mut units: u64 = 0;
+        for part in self.parts(keys).iter() {
+            let reset = Reset {
+                part: part.clone(),
+                with_keys_under,
+                at: store.now(),
+            };
+            units = units.saturating_add(store.reset(reset).await?);
+        }
+        Ok(units)
     }
 
     /// Deletes the expired rows of the whole store now, and says how many those were. The store does it by itself too.
@@ -231,36 +307,46 @@ impl Limiter {
         self.store_handle().sweep().await
     }
 
-    /// Begins to charge the key.
-    pub(crate) fn begin(&self, key: Key, cost: u32) -> Check {
+    /// Begins to charge the parts, which are this limiter's, or some of them.
+    pub(crate) fn begin(&self, parts: Few<Part>, cost: u32) -> Check {
         let store = self.store_handle();
-        let charge = self.charge_of(store, key.clone(), cost);
-        let at = charge.at;
+        let charge = Charge {
+            parts: parts.clone(),
+            cost,
+        };
         let reply = if cost == 0 {
             store.peek(charge)
         } else {
             store.charge(charge)
         };
-        Check::new(self.clone(), reply, key, cost, at)
+        Check::new(self.clone(), reply, parts, cost)
     }
 
-    fn charge_of(&self, store: &StoreHandle, key: Key, cost: u32) -> Charge {
-        Charge {
-            counter: Arc::clone(&self.inner.counter),
-            key,
-            limit: self.inner.policy.limit(),
-            cost,
-            at: store.now(),
-        }
+    /// Each policy with its key.
+    pub(crate) fn parts(&self, keys: &[Key]) -> Few<Part> {
+        let rules = &self.inner.rules;
+        assert!(
+            keys.len() == 1 || keys.len() == rules.len(),
+            "a rate limit of {} policies was given {} keys: give one for all, or one for each",
+            rules.len(),
+            keys.len(),
+        );
+        let mut keys = keys.iter().cycle().cloned();
+        rules.map(|rule| Part {
+            rule: Arc::clone(rule),
+            // There is at least one, and they go round.
+            key: keys.next().unwrap_or_else(|| Key::constant("")),
+        })
     }
 
-    /// What tells this limiter's counters from all others: the store, and the name in it.
-    pub(crate) fn counter_id(&self) -> (usize, &str) {
-        (self.store_handle().id(), &self.inner.counter.name)
+    /// Tells the store from all others while a handle on it is held.
+    pub(crate) fn store_id(&self) -> usize {
+        self.store_handle().id()
     }
 
-    /// Says once what the policy is and where it counts, so that swapped arguments are seen. `key` tells what is keyed on.
-    pub(crate) fn announce(&self, key: impl FnOnce() -> Option<String>) {
+    /// Says once what each policy is and where it counts, so that swapped arguments are seen. `key` tells what the policy
+    /// of this place is keyed on.
+    pub(crate) fn announce(&self, key: impl Fn(usize) -> Option<String>) {
         let inner = &*self.inner;
         if inner.is_announced.load(Ordering::Relaxed)
             || inner.is_announced.swap(true, Ordering::Relaxed)
@@ -268,28 +354,34 @@ impl Limiter {
             return;
         }
         let store = self.store_handle();
-        let (policy, store_name) = (&inner.policy, store.name());
-        let key = key().map_or_else(String::new, |key| format!(", key {key}"));
-        tracing::info!("{policy}{key}, store {store_name}");
-        let is_odd = || {
-            store
-                .users()
-                .is_odd_first_seen(&inner.counter.name, inner.owner, policy)
-        };
-        if inner.store.is_some() && is_odd() {
-            if policy.is_named() {
-                let name = policy.as_name();
-                tracing::warn!(
-                    "two limits named {name} are on the store {store_name} with different limits ({policy}): they share \
-                     their counters, and each is held to its own; give them names of their own with .name(\"…\") if \
-                     that is not meant"
-                );
-            } else {
-                tracing::warn!(
-                    "two limits without a name are both {policy}, on the store {store_name}: they share their counters; \
-                     give them names of their own with .name(\"…\")"
-                );
+        for (place, rule) in inner.rules.iter().enumerate() {
+            let (policy, store_name) = (&rule.policy, store.name());
+            let key = key(place).map_or_else(String::new, |key| format!(", key {key}"));
+            tracing::info!("{policy}{key}, store {store_name}");
+            if inner.store.is_some() {
+                self.warn_of_odd_sharing(rule, store);
             }
+        }
+    }
+
+    fn warn_of_odd_sharing(&self, rule: &Rule, store: &StoreHandle) {
+        let (policy, store_name) = (&rule.policy, store.name());
+        let users = store.users();
+        if !users.is_odd_first_seen(&rule.counter, self.inner.owner, policy) {
+            return;
+        }
+        if policy.is_named() {
+            let name = policy.as_name();
+            tracing::warn!(
+                "two limits named {name} are on the store {store_name} with different limits ({policy}): they share \
+                 their counters, and each is held to its own; give them names of their own with .name(\"…\") if \
+                 that is not meant"
+            );
+        } else {
+            tracing::warn!(
+                "two limits without a name are both {policy}, on the store {store_name}: they share their counters; \
+                 give them names of their own with .name(\"…\")"
+            );
         }
     }
 

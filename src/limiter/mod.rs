@@ -2,6 +2,7 @@
 
 mod check;
 mod failure_mode;
+mod keys;
 #[expect(
     clippy::module_inception,
     reason = "a file is named after its one public type"
@@ -10,4 +11,5 @@ mod limiter;
 
 pub(crate) use self::check::Check;
 pub use self::failure_mode::FailureMode;
+pub use self::keys::Keys;
 pub use self::limiter::Limiter;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::limit::{Decision, Key};
+use crate::limit::few::Few;
+use crate::limit::{Decision, Verdict};
 use crate::limiter::Limiter;
+use crate::store::Part;
 
 /// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
 ///
@@ -28,7 +30,9 @@ pub struct Decisions {
 #[derive(Clone, Debug)]
 struct Entry {
     decision: Decision,
-    /// Whose counters were charged; kept so that a store's id is not given to another store meanwhile.
+    /// The counters that were charged, a part for each verdict. A refusal ends the request: nobody asks for its.
+    parts: Option<Few<Part>>,
+    /// Where they are; kept so that a store's id is not given to another store meanwhile.
     limiter: Limiter,
 }
 
@@ -52,19 +56,30 @@ impl Decisions {
     }
 
     /// What was decided when this very counter was charged already. Without the store nothing was charged.
-    pub(super) fn of_counter(&self, limiter: &Limiter, key: &Key) -> Option<&Decision> {
+    pub(super) fn of_counter(&self, limiter: &Limiter, part: &Part) -> Option<&Verdict> {
         let mut entries = self.entries.iter().rev();
-        let entry = entries.find(|entry| {
-            entry.decision.key() == key
-                && !entry.decision.is_degraded()
-                && entry.limiter.counter_id() == limiter.counter_id()
-        })?;
-        Some(&entry.decision)
+        entries.find_map(|entry| {
+            if entry.decision.is_degraded() || entry.limiter.store_id() != limiter.store_id() {
+                return None;
+            }
+            let charged = entry.parts.as_ref()?;
+            let place = charged.iter().position(|charged| charged == part)?;
+            entry.decision.verdicts().nth(place)
+        })
     }
 
     /// This list with one more decision behind it.
-    pub(super) fn with(self, decision: Decision, limiter: Limiter) -> Self {
-        let entry = Entry { decision, limiter };
+    pub(super) fn with(
+        self,
+        decision: Decision,
+        parts: Option<Few<Part>>,
+        limiter: Limiter,
+    ) -> Self {
+        let entry = Entry {
+            decision,
+            parts,
+            limiter,
+        };
         Self {
             entries: if self.is_empty() {
                 Arc::new([entry])
@@ -83,7 +98,8 @@ impl Decisions {
                 let known = |entry: &Entry| {
                     inner.entries.iter().any(|other| {
                         other.decision == entry.decision
-                            && other.limiter.counter_id() == entry.limiter.counter_id()
+                            && other.parts == entry.parts
+                            && other.limiter.store_id() == entry.limiter.store_id()
                     })
                 };
                 if self.entries.iter().all(known) {

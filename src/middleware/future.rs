@@ -11,7 +11,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::settings::{Settings, Verdict};
+use super::settings::{Course, Settings};
 use super::{Decisions, ResponseBody};
 use crate::limiter::Check;
 
@@ -100,18 +100,18 @@ where
                         polled_again()
                     };
                     let Deciding {
+                        check,
                         mut service,
                         mut parts,
                         body,
                         settings,
-                        ..
                     } = deciding;
-                    match settings.decide(answer, &mut parts) {
-                        Verdict::Allowed(decisions) => State::Allowed {
+                    match settings.decide(answer, check.into_parts(), &mut parts) {
+                        Course::Allowed(decisions) => State::Allowed {
                             future: service.call(Request::from_parts(parts, body)),
                             finish: Some((settings, decisions)),
                         },
-                        Verdict::Rejected(response) => State::Rejected {
+                        Course::Rejected(response) => State::Rejected {
                             response: Some(response),
                         },
                     }

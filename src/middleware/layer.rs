@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use super::settings::Settings;
 use super::{Decisions, RateLimit, Rejection};
 use crate::key::KeySource;
-use crate::limit::Policy;
+use crate::limit::{Policies, Policy, PolicyError};
 use crate::limiter::{FailureMode, Limiter};
 use crate::response::{Problem, ResetFormat};
 use crate::store::Store;
@@ -31,6 +31,8 @@ use crate::store::Store;
 /// | [`rejection`](Self::rejection) | none | |
 /// | [`x_rate_limit`](Self::x_rate_limit) | off | |
 /// | [`enabled`](Self::enabled) | `true` | |
+///
+/// A layer of several policies charges all of them or none: see [`new`](Self::new) and [`and`](Self::and).
 ///
 /// Clones share their counters. Nested layers count one after the other, the outer one first: a request that an inner
 /// one refuses has used a unit of the outer one. The same counter met twice in one request is charged once.
@@ -74,25 +76,165 @@ impl RateLimitLayer {
         Self::new(Policy::fixed(limit, seconds))
     }
 
-    /// Applies this policy.
-    #[must_use]
-    pub fn new(policy: Policy) -> Self {
-        Self {
-            settings: Arc::new(Settings::new(policy)),
-        }
-    }
-
-    /// Names the policy: clients see the name in the fields, and counters are filed under it.
+    /// Never allows more than `limit` requests in any window of `seconds` seconds, for each key; see [`Policy::sliding`].
     ///
     /// # Panics
     ///
-    /// When the name is not 1 to 64 characters of letters, digits, `_`, `.`, `:`, `/`, `*`, `-`, a letter first.
+    /// When the window is 0 or longer than ten years; see [`Policy::try_sliding`].
+    #[must_use]
+    #[track_caller]
+    pub fn sliding(limit: u32, seconds: u64) -> Self {
+        Self::new(Policy::sliding(limit, seconds))
+    }
+
+    /// Allows about `limit` requests in any window of `seconds` seconds, for each key, in constant space; see
+    /// [`Policy::sliding_counter`].
+    ///
+    /// # Panics
+    ///
+    /// When the window is 0 or longer than ten years; see [`Policy::try_sliding_counter`].
+    #[must_use]
+    #[track_caller]
+    pub fn sliding_counter(limit: u32, seconds: u64) -> Self {
+        Self::new(Policy::sliding_counter(limit, seconds))
+    }
+
+    /// Allows `rate` requests in `seconds` seconds, spread evenly, and [`burst`](Self::burst) at once; see
+    /// [`Policy::token_bucket`].
+    ///
+    /// # Panics
+    ///
+    /// When `seconds` is 0 or more than ten years; see [`Policy::try_token_bucket`].
+    #[must_use]
+    #[track_caller]
+    pub fn token_bucket(rate: u32, seconds: u64) -> Self {
+        Self::new(Policy::token_bucket(rate, seconds))
+    }
+
+    /// Allows `limit` requests in each hour of the UTC calendar, for each key.
+    #[must_use]
+    pub fn hourly(limit: u32) -> Self {
+        Self::new(Policy::hourly(limit))
+    }
+
+    /// Allows `limit` requests in each day of the UTC calendar, for each key.
+    #[must_use]
+    pub fn daily(limit: u32) -> Self {
+        Self::new(Policy::daily(limit))
+    }
+
+    /// Allows `limit` requests in each month of the UTC calendar, for each key.
+    #[must_use]
+    pub fn monthly(limit: u32) -> Self {
+        Self::new(Policy::monthly(limit))
+    }
+
+    /// Applies one policy, or several at once: a request that one of them refuses uses nothing of the others.
+    ///
+    /// All count by the layer's [`key`](Self::key). The fields list every policy, `Retry-After` is the longest wait of
+    /// those that refused, and `limit` and `window_seconds` of the problem document are those of the policy with it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no policy, or two have the same name. [`try_new`](Self::try_new) returns an error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Policy, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new([
+    ///     Policy::sliding(20, 1).name("burst"),
+    ///     Policy::daily(10_000).name("daily"),
+    /// ]);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn new(policies: impl Into<Policies>) -> Self {
+        match Self::try_new(policies) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Applies one policy, or several at once; see [`new`](Self::new).
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when there is no policy, or two have the same name, without regard to case.
+    pub fn try_new(policies: impl Into<Policies>) -> Result<Self, PolicyError> {
+        Ok(Self {
+            settings: Arc::new(Settings::new(policies.into())?),
+        })
+    }
+
+    /// Applies one more policy, which counts by a key of its own: by address *and* by account, in one decision.
+    ///
+    /// # Panics
+    ///
+    /// When a policy of that name is there already. [`try_and`](Self::try_and) returns an error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Key, Policy, RateLimitLayer, key};
+    ///
+    /// # #[derive(Clone)] struct UserId(u64);
+    /// let layer = RateLimitLayer::new(Policy::sliding(20, 1).name("address")).and(
+    ///     Policy::daily(10_000).name("account"),
+    ///     key::extension(|user: &UserId| Key::new("user", user.0)),
+    /// );
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn and(self, policy: Policy, key: KeySource) -> Self {
+        match self.try_and(policy, key) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Applies one more policy, which counts by a key of its own; see [`and`](Self::and).
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when a policy of that name is there already.
+    pub fn try_and(mut self, policy: Policy, key: KeySource) -> Result<Self, PolicyError> {
+        Arc::make_mut(&mut self.settings).add(policy, key)?;
+        Ok(self)
+    }
+
+    /// Names the policy, when it is the only one: clients see the name in the fields, and counters are filed under it.
+    ///
+    /// # Panics
+    ///
+    /// When the name is not 1 to 64 characters of letters, digits, `_`, `.`, `:`, `/`, `*`, `-`, a letter first; and when
+    /// the layer has several policies: name those instead.
     #[must_use]
     #[track_caller]
     pub fn name(self, name: &str) -> Self {
+        self.with_only_policy(|policy| policy.try_name(name))
+    }
+
+    /// Sets how many requests a token bucket lets pass at once after a rest; see [`Policy::burst`].
+    ///
+    /// # Panics
+    ///
+    /// When the layer's only policy is no token bucket, the burst would take longer than ten years to come back, or the
+    /// layer has several policies.
+    #[must_use]
+    #[track_caller]
+    pub fn burst(self, burst: u32) -> Self {
+        self.with_only_policy(|policy| policy.try_burst(burst))
+    }
+
+    #[track_caller]
+    fn with_only_policy(self, change: impl FnOnce(Policy) -> Result<Policy, PolicyError>) -> Self {
         // Checked here, so that a panic tells the caller's line.
-        let limiter = self.settings.limiter.clone().name(name);
-        self.with(|settings| settings.set_limiter(|_| limiter))
+        match self.settings.limiter.with_only_policy(change) {
+            Ok(limiter) => self.with(|settings| settings.set_limiter(limiter)),
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Counts in this store. Without it an in-memory SQLite counts, and forgets with the process.
@@ -102,7 +244,8 @@ impl RateLimitLayer {
     /// the policy a [name](Self::name) to keep what was used when the limit changes.
     #[must_use]
     pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
-        self.with(|settings| settings.set_limiter(|limiter| limiter.store(store)))
+        let limiter = self.limiter().store(store);
+        self.with(|settings| settings.set_limiter(limiter))
     }
 
     /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key).
@@ -114,7 +257,8 @@ impl RateLimitLayer {
     /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Closed`], a 503.
     #[must_use]
     pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
-        self.with(|settings| settings.set_limiter(|limiter| limiter.on_store_failure(failure_mode)))
+        let limiter = self.limiter().on_store_failure(failure_mode);
+        self.with(|settings| settings.set_limiter(limiter))
     }
 
     /// Sets type, title and detail of the problem document of a refused request.

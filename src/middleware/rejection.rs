@@ -43,6 +43,10 @@ const STORE_RETRY_SECONDS: u64 = 5;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is made where it is used, and handed on by reference"
+)]
 pub enum Rejection {
     /// Over the limit: a decision that refused.
     Denied(Decision),
@@ -91,7 +95,7 @@ impl Rejection {
     pub fn to_response(&self, problem: &Problem) -> Response<Bytes> {
         let mut response = self.to_bare_response(problem);
         if let Self::Denied(decision) = self {
-            let policy = fields::policy_item(decision.policy());
+            let policy = fields::policy_field(fields::policies(decision));
             fields::append_fields(response.headers_mut(), decision, policy);
         }
         self.complete(&mut response);

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::future::Deciding;
-use super::settings::{Settings, Verdict};
+use super::settings::{Course, Left, Settings};
 use super::{Decisions, Rejection, ResponseBody, ResponseFuture};
 
 /// A service with a rate limit in front of it, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -60,25 +60,26 @@ where
             return ResponseFuture::passed(self.inner.call(request));
         }
         let (mut parts, body) = request.into_parts();
-        let key = match settings.key.extract(&parts) {
-            Ok(key) => key,
+        let charge = match settings.parts(&parts) {
+            Ok(charge) => charge,
             Err(error) => {
                 let response = settings.reject(&Rejection::from(error), &parts, None);
                 drop(self.take_ready());
                 return ResponseFuture::rejected(response);
             }
         };
-        settings.limiter.announce(|| Some(settings.key.describe()));
-        let policy = settings.limiter.policy();
+        settings.announce();
         let before = parts.extensions.get::<Decisions>();
-        let answer = match before.and_then(|before| before.of_counter(&settings.limiter, &key)) {
-            Some(charged) if charged.policy() == policy => {
+        let (answer, charged) = match settings.left_to_charge(before, charge) {
+            Left::Nothing => {
                 return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
             }
-            // Another limit on a counter that is charged already: charged once, and held to both.
-            Some(charged) => Ok(charged.held_to(policy)),
-            None => {
-                let mut check = settings.limiter.begin(key, 1);
+            Left::Decided(decided) => {
+                let (decision, charged) = *decided;
+                (Ok(decision), charged)
+            }
+            Left::Parts(charge) => {
+                let mut check = settings.limiter.begin(charge, 1);
                 let Some(answer) = check.take_ready() else {
                     let settings = Arc::clone(settings);
                     return ResponseFuture::deciding(Deciding {
@@ -89,16 +90,16 @@ where
                         settings,
                     });
                 };
-                answer
+                (answer, check.into_parts())
             }
         };
-        match settings.decide(answer, &mut parts) {
-            Verdict::Allowed(decisions) => {
+        match settings.decide(answer, charged, &mut parts) {
+            Course::Allowed(decisions) => {
                 let settings = Arc::clone(settings);
                 let request = Request::from_parts(parts, body);
                 ResponseFuture::allowed(self.inner.call(request), settings, decisions)
             }
-            Verdict::Rejected(response) => {
+            Course::Rejected(response) => {
                 drop(self.take_ready());
                 ResponseFuture::rejected(response)
             }

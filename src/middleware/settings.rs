@@ -10,49 +10,64 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use super::{Decisions, Rejection};
-use crate::key::{KeySource, peer_ip};
-use crate::limit::{Decision, Policy};
+use crate::key::{KeyError, KeySource, peer_ip};
+use crate::limit::few::Few;
+use crate::limit::{Decision, Policies, Policy, PolicyError};
 use crate::limiter::Limiter;
 use crate::response::{Problem, ResetFormat, fields, write_x_rate_limit};
-use crate::store::StoreError;
+use crate::store::{Part, StoreError};
 
 /// Makes an answer of its own, or leaves it to us.
 pub(super) type OnRejection =
     Arc<dyn Fn(&Rejection, &Parts) -> Option<Response<Bytes>> + Send + Sync>;
 
 /// What becomes of a request.
-pub(super) enum Verdict {
+pub(super) enum Course {
     /// The inner service gets it, with these decisions.
     Allowed(Decisions),
     /// This is the answer.
     Rejected(Response<Bytes>),
 }
 
+/// What is left of a charge when layers outside have charged some of its counters already.
+pub(super) enum Left {
+    /// These are to be charged.
+    Parts(Few<Part>),
+    /// All were charged, or one refuses what was charged: this is decided about them.
+    Decided(Box<(Decision, Few<Part>)>),
+    /// All were charged under the same policies.
+    Nothing,
+}
+
 /// What a layer is set to.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
-    pub(super) key: KeySource,
+    key: KeySource,
+    /// Those of the last policies, which have sources of their own.
+    own_keys: Vec<KeySource>,
     pub(super) is_enabled: bool,
     pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) x_rate_limit: Option<ResetFormat>,
-    policy_item: HeaderValue,
+    policy_field: HeaderValue,
     has_told_setup: Arc<AtomicBool>,
 }
 
 impl Settings {
-    pub(super) fn new(policy: Policy) -> Self {
-        Self {
-            policy_item: fields::policy_item(&policy),
-            limiter: Limiter::new(policy),
+    pub(super) fn new(policies: Policies) -> Result<Self, PolicyError> {
+        let limiter = Limiter::try_new(policies)?;
+        Ok(Self {
+            policy_field: fields::policy_field(limiter.policies()),
+            limiter,
             key: peer_ip(),
+            own_keys: Vec::new(),
             is_enabled: true,
             problem: Problem::default(),
             on_rejection: None,
             x_rate_limit: None,
             has_told_setup: Arc::default(),
-        }
+        })
     }
 
     /// Replaces the source of keys; what it lacks has not been told yet.
@@ -61,30 +76,88 @@ impl Settings {
         self.has_told_setup = Arc::default();
     }
 
+    /// Adds a policy with a source of keys of its own.
+    pub(super) fn add(&mut self, policy: Policy, key: KeySource) -> Result<(), PolicyError> {
+        self.set_limiter(self.limiter.and(policy)?);
+        self.own_keys.push(key);
+        Ok(())
+    }
+
     /// Replaces the limiter by one made of it.
-    pub(super) fn set_limiter(&mut self, change: impl FnOnce(Limiter) -> Limiter) {
-        self.limiter = change(self.limiter.clone());
-        self.policy_item = fields::policy_item(self.limiter.policy());
+    pub(super) fn set_limiter(&mut self, limiter: Limiter) {
+        self.limiter = limiter;
+        self.policy_field = fields::policy_field(self.limiter.policies());
+    }
+
+    /// Each policy with its key of a request.
+    pub(super) fn parts(&self, head: &Parts) -> Result<Few<Part>, KeyError> {
+        let key = self.key.extract(head)?;
+        if self.own_keys.is_empty() {
+            return Ok(self.limiter.parts(&[key]));
+        }
+        let sharing = self.limiter.policies().len() - self.own_keys.len();
+        let mut keys = vec![key; sharing];
+        for source in &self.own_keys {
+            keys.push(source.extract(head)?);
+        }
+        Ok(self.limiter.parts(&keys))
+    }
+
+    /// Says once what is limited, and by what.
+    pub(super) fn announce(&self) {
+        let sharing = self.limiter.policies().len() - self.own_keys.len();
+        self.limiter.announce(|place| {
+            let own = place.checked_sub(sharing);
+            let own = own.and_then(|own| self.own_keys.get(own));
+            Some(own.unwrap_or(&self.key).describe())
+        });
+    }
+
+    /// What is left to charge, when layers outside have charged some of the counters already: those are held to this
+    /// layer's limits without another charge.
+    pub(super) fn left_to_charge(&self, before: Option<&Decisions>, parts: Few<Part>) -> Left {
+        let Some(before) = before else {
+            return Left::Parts(parts);
+        };
+        let mut left = Vec::new();
+        let mut held = Vec::new();
+        for part in parts.iter() {
+            match before.of_counter(&self.limiter, part) {
+                None => left.push(part.clone()),
+                Some(charged) if charged.policy() == part.policy() => {}
+                Some(charged) => held.push((charged.held_to(part.policy()), part.clone())),
+            }
+        }
+        let is_refused = held.iter().any(|(verdict, _)| verdict.is_denied());
+        match (Few::collect(left), Few::collect(held)) {
+            (Some(left), _) if !is_refused => Left::Parts(left),
+            (_, Some(held)) => {
+                let decision = Decision::new(held.map(|(verdict, _)| verdict.clone()));
+                Left::Decided(Box::new((decision, held.into_map(|(_, part)| part))))
+            }
+            _ => Left::Nothing,
+        }
     }
 
     /// Turns the store's answer into what the request gets: the decisions that it takes along, or our own answer.
     pub(super) fn decide(
         &self,
         answer: Result<Decision, StoreError>,
+        charged: Few<Part>,
         parts: &mut Parts,
-    ) -> Verdict {
+    ) -> Course {
         let before = parts.extensions.get::<Decisions>().cloned();
         match answer {
             Ok(decision) if decision.is_allowed() => {
                 let before = before.unwrap_or_default();
-                let decisions = before.with(decision, self.limiter.clone());
+                let decisions = before.with(decision, Some(charged), self.limiter.clone());
                 parts.extensions.insert(decisions.clone());
-                Verdict::Allowed(decisions)
+                Course::Allowed(decisions)
             }
             Ok(decision) => {
-                Verdict::Rejected(self.reject(&Rejection::Denied(decision), parts, before))
+                Course::Rejected(self.reject(&Rejection::Denied(decision), parts, before))
             }
-            Err(error) => Verdict::Rejected(self.reject(&Rejection::from(error), parts, before)),
+            Err(error) => Course::Rejected(self.reject(&Rejection::from(error), parts, before)),
         }
     }
 
@@ -123,7 +196,7 @@ impl Settings {
             self.write_fields(&mut response, decision);
             // By `answer` it may be of another limiter, but that changes nothing here: the request ends.
             let decisions = before.unwrap_or_default();
-            let decisions = decisions.with(decision.clone(), self.limiter.clone());
+            let decisions = decisions.with(decision.clone(), None, self.limiter.clone());
             response.extensions_mut().insert(decisions);
         }
         rejection.complete(&mut response);
@@ -135,12 +208,13 @@ impl Settings {
 
     fn write_fields<B>(&self, response: &mut Response<B>, decision: &Decision) {
         let headers = response.headers_mut();
-        let policy_item = if decision.policy() == self.limiter.policy() {
-            self.policy_item.clone()
+        let is_whole = fields::policies(decision).eq(self.limiter.policies());
+        let policy_field = if is_whole {
+            self.policy_field.clone()
         } else {
-            fields::policy_item(decision.policy())
+            fields::policy_field(fields::policies(decision))
         };
-        fields::append_fields(headers, decision, policy_item);
+        fields::append_fields(headers, decision, policy_field);
         if let Some(reset_format) = self.x_rate_limit {
             write_x_rate_limit(headers, decision, reset_format);
         }
@@ -150,7 +224,7 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("policy", self.limiter.policy())
+            .field("policies", &self.limiter.policies().collect::<Vec<_>>())
             .field("key", &self.key)
             .field("is_enabled", &self.is_enabled)
             .field("problem", &self.problem)

@@ -1,7 +1,7 @@
 //! `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 //!
-//! The dialect is that of draft-ietf-httpapi-ratelimit-headers-08 to -11: `r` is what is left, `t` the seconds until
-//! there is more. All values are structured fields (RFC 9651): a name is a string of the alphabet that
+//! The dialect is that of draft-ietf-httpapi-ratelimit-headers-08 to -11: `r` is what is left, `t` the seconds in which
+//! no more than that should be used. All values are structured fields (RFC 9651): a name is a string of the alphabet that
 //! [`Policy`] allows, numbers have at most 15 digits.
 
 use std::fmt::Write;
@@ -11,41 +11,46 @@ use arrayvec::ArrayString;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::limit::timestamp::seconds_ceil;
-use crate::limit::{Decision, Policy};
+use crate::limit::{Decision, Policy, Verdict};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// The item of `RateLimit-Policy`: `"login";q=5;w=900`. It never changes for a policy.
-pub(crate) fn policy_item(policy: &Policy) -> HeaderValue {
-    let mut item = Item::new();
-    let _ = write!(
-        item,
-        "\"{}\";q={};w={}",
-        policy.as_name(),
-        policy.limit(),
-        policy.window_seconds()
-    );
-    field_value(&item)
+/// The value of `RateLimit-Policy`, like `"login";q=5;w=900`: a member for each policy, in their order.
+pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Policy>) -> HeaderValue {
+    joined(policies, |item, policy| {
+        write!(
+            item,
+            "\"{}\";q={};w={}",
+            policy.as_name(),
+            policy.limit(),
+            policy.window_seconds()
+        )
+    })
 }
 
-/// The item of `RateLimit`: `"login";r=4;t=899`.
-fn limit_item(decision: &Decision) -> HeaderValue {
-    let mut item = Item::new();
-    let _ = write!(
-        item,
-        "\"{}\";r={};t={}",
-        decision.policy().as_name(),
-        decision.remaining(),
-        reset_seconds(decision)
-    );
-    field_value(&item)
+/// The value of `RateLimit`, like `"login";r=4;t=899`.
+fn limit_field<'a>(verdicts: impl ExactSizeIterator<Item = &'a Verdict>) -> HeaderValue {
+    joined(verdicts, |item, verdict| {
+        write!(
+            item,
+            "\"{}\";r={};t={}",
+            verdict.policy().as_name(),
+            verdict.remaining(),
+            wait_seconds(verdict.effective_window())
+        )
+    })
 }
 
 /// Appends both list fields: those of a limit further inside stay in front.
 pub(crate) fn append_fields(headers: &mut HeaderMap, decision: &Decision, policy: HeaderValue) {
     headers.append(RATE_LIMIT_POLICY, policy);
-    headers.append(RATE_LIMIT, limit_item(decision));
+    headers.append(RATE_LIMIT, limit_field(decision.verdicts()));
+}
+
+/// The policies of a decision, in their order.
+pub(crate) fn policies(decision: &Decision) -> impl ExactSizeIterator<Item = &Policy> {
+    decision.verdicts().map(Verdict::policy)
 }
 
 /// Writes `Retry-After` in whole seconds (RFC 9110, 10.2.3), unless there is one.
@@ -60,20 +65,34 @@ pub(crate) fn wait_seconds(after: Duration) -> u64 {
     seconds_ceil(after).max(1)
 }
 
-/// The seconds until there is more.
-pub(crate) fn reset_seconds(decision: &Decision) -> u64 {
-    wait_seconds(decision.reset_after())
-}
-
 /// Holds an item of the longest name and the largest numbers, without an allocation.
 type Item = ArrayString<128>;
 
-fn field_value(item: &Item) -> HeaderValue {
+/// The members of a list, joined as RFC 9651, 4.1.1, has it. One alone needs no allocation but that of the value.
+fn joined<T>(
+    members: impl ExactSizeIterator<Item = T>,
+    write_member: impl Fn(&mut Item, T) -> std::fmt::Result,
+) -> HeaderValue {
+    let is_one = members.len() == 1;
+    let mut list = String::new();
+    let mut item = Item::new();
+    for member in members {
+        item.clear();
+        // An item has room for the longest name and the largest numbers.
+        let _ = write_member(&mut item, member);
+        if !is_one {
+            if !list.is_empty() {
+                list.push_str(", ");
+            }
+            list.push_str(&item);
+        }
+    }
+    let text = if is_one { item.as_str() } else { &list };
     #[expect(
         clippy::expect_used,
         reason = "a policy's name is checked when it is built, and the rest is digits"
     )]
-    HeaderValue::from_str(item).expect("names and digits are visible ASCII")
+    HeaderValue::from_str(text).expect("names and digits are visible ASCII")
 }
 
 #[cfg(test)]
@@ -106,7 +125,7 @@ mod tests {
         let policy = Policy::try_fixed(u32::MAX, longest)
             .unwrap()
             .name(&"n".repeat(64));
-        let item = policy_item(&policy);
+        let item = policy_field([policy].iter());
         let expected = format!("\"{}\";q=4294967295;w=316224000", "n".repeat(64));
         assert_eq!(item, expected);
     }
@@ -115,7 +134,7 @@ mod tests {
     fn a_window_below_a_second_is_told_as_one() {
         let policy = Policy::try_fixed(u32::MAX, Duration::from_millis(100)).unwrap();
         assert_eq!(
-            policy_item(&policy),
+            policy_field([policy].iter()),
             "\"fixed-4294967295-100ms\";q=4294967295;w=1"
         );
     }

@@ -10,7 +10,7 @@ use http::header::HeaderValue;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::fields::wait_seconds;
-use crate::limit::Decision;
+use crate::limit::{Decision, Policy};
 
 /// JSON has no charset parameter.
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -127,7 +127,7 @@ impl<'a> Document<'a> {
             limit: Some(denied.policy().limit()),
             window_seconds: Some(denied.policy().window_seconds()),
             retry_after: denied.retry_after().map(wait_seconds),
-            violated_policies: vec![denied.policy().as_name()],
+            violated_policies: denied.violated().map(Policy::as_name).collect(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::fields::reset_seconds;
+use super::fields::wait_seconds;
 use crate::limit::Decision;
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -20,17 +20,19 @@ pub enum ResetFormat {
 }
 
 /// Writes the three fields. They hold one value each: where a limit further inside has written them, the stricter stays,
-/// with the fewest left; of equals the one with the longest wait.
+/// with the fewest left; of equals the one with the longest wait. Of several policies it is the one that the decision
+/// speaks for.
 pub(crate) fn write_x_rate_limit(
     headers: &mut HeaderMap,
     decision: &Decision,
     reset_format: ResetFormat,
 ) {
     let remaining = u64::from(decision.remaining());
+    let window = decision.leading().effective_window();
     let reset = match reset_format {
-        ResetFormat::DeltaSeconds => reset_seconds(decision),
+        ResetFormat::DeltaSeconds => wait_seconds(window),
         ResetFormat::EpochSeconds => {
-            let resets_at = decision.decided_at().saturating_add(decision.reset_after());
+            let resets_at = decision.decided_at().saturating_add(window);
             u64::try_from(resets_at.unix_seconds_ceil()).unwrap_or(0)
         }
     };

@@ -1,62 +1,119 @@
 //! What a store is asked, and what it answers.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::limit::fixed_window::{Span, Usage};
-use crate::limit::{Key, Timestamp};
+use crate::limit::algorithm::{Found, Span, State};
+use crate::limit::few::Few;
+use crate::limit::{Key, Policy, Timestamp};
 
-/// What counters are filed under, and how long their windows are.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Counter {
-    pub(crate) name: String,
-    pub(crate) window: Duration,
+/// A policy, and what its counters are filed under in a store.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) counter: String,
+    pub(crate) policy: Policy,
 }
 
-/// A request for units of a quota.
+/// Rules are the same when their counters are: the limit is not part of it.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.counter == other.counter
+    }
+}
+
+impl Eq for Rule {}
+
+impl Hash for Rule {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.counter.hash(hasher);
+    }
+}
+
+/// A rule, and whose counter under it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Part {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) key: Key,
+}
+
+impl Part {
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.rule.policy
+    }
+
+    /// The window that holds an instant.
+    pub(crate) fn span(&self, at: Timestamp) -> Span {
+        self.policy().span(at)
+    }
+
+    /// The window before the one that holds an instant.
+    pub(crate) fn span_before(&self, at: Timestamp) -> Span {
+        let start = self.span(at).start.unix_millis();
+        self.span(Timestamp::from_unix_millis(start.saturating_sub(1)))
+    }
+}
+
+/// A request for units of one counter or several: all of them or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
-    pub(crate) counter: Arc<Counter>,
-    pub(crate) key: Key,
-    pub(crate) limit: u32,
-    /// At least 1 in a charge. A look does not use it.
+    /// No two parts are of the same counter.
+    pub(crate) parts: Few<Part>,
+    /// At least 1 in a charge. Of a look it is what is asked about, and may be 0.
     pub(crate) cost: u32,
-    pub(crate) at: Timestamp,
 }
 
 impl Charge {
-    /// The window that is charged.
-    pub(crate) fn span(&self) -> Span {
-        Span::of(self.at, self.counter.window)
+    /// The part, when it is the only one and a single counter decides, so that no state needs to be read first.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn one_window(&self) -> Option<&Part> {
+        let part = self.parts.only()?;
+        part.policy().algorithm().is_one_window().then_some(part)
     }
 
-    /// From when on nobody needs the charged row.
-    pub(crate) fn expires_at(&self) -> Timestamp {
-        self.span().expires_at(self.counter.window)
+    /// Decides from what each part has used, and says what each has used after it.
+    pub(crate) fn decide(&self, at: Timestamp, states: &Few<State>) -> Few<Found> {
+        let parts = self.with_states(states);
+        crate::limit::algorithm::charge(&parts, self.cost, at)
+    }
+
+    /// What a charge would find, without making it.
+    pub(crate) fn look(&self, at: Timestamp, states: &Few<State>) -> Few<Found> {
+        self.with_states(states).map(|(policy, state)| Found {
+            fits: state.fits(policy, self.cost, at),
+            state: *state,
+        })
+    }
+
+    fn with_states<'a>(&'a self, states: &Few<State>) -> Few<(&'a Policy, State)> {
+        let mut states = states.iter();
+        self.parts.map(|part| {
+            let unused = || State::unused(part.policy(), Timestamp::from_unix_millis(0));
+            (part.policy(), states.next().copied().unwrap_or_else(unused))
+        })
     }
 }
 
 /// What became of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    pub(crate) is_admitted: bool,
-    /// The counter right after this charge, before any later one.
-    pub(crate) usage: Usage,
+    /// The instant that it was decided at.
+    pub(crate) at: Timestamp,
+    /// What each part found, right after this charge and before any later one.
+    pub(crate) found: Few<Found>,
+}
+
+impl Outcome {
+    #[cfg(test)]
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.found.iter().all(|found| found.fits)
+    }
 }
 
 /// Which counters to reset.
 #[derive(Clone, Debug)]
 pub(crate) struct Reset {
-    pub(crate) counter: Arc<Counter>,
-    pub(crate) key: Key,
-    /// Every key that starts with the parts of `key` too.
+    pub(crate) part: Part,
+    /// Every key that starts with the parts of the key too.
     pub(crate) with_keys_under: bool,
     pub(crate) at: Timestamp,
-}
-
-impl Reset {
-    /// The window whose used units are still in force.
-    pub(crate) fn span(&self) -> Span {
-        Span::of(self.at, self.counter.window)
-    }
 }

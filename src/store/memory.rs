@@ -8,12 +8,17 @@ use std::time::Duration;
 
 use super::contract::sealed::{Handle, Sealed};
 use super::handle::Users;
-use super::{Charge, Counter, Outcome, Reset, Store, StoreError, StoreHandle};
+use super::{Charge, Outcome, Part, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
-use crate::limit::fixed_window::Usage;
-use crate::limit::{Key, Timestamp};
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::algorithm::sliding_counter::Pair;
+use crate::limit::algorithm::sliding_window::Events;
+use crate::limit::algorithm::token_bucket::Bucket;
+use crate::limit::algorithm::{Found, State};
+use crate::limit::few::Few;
+use crate::limit::{Algorithm, Key, Timestamp};
 
 /// About 50 MB of keys and counts.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
@@ -32,7 +37,8 @@ const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 ///
 /// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
 /// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
-/// of a key that was refused never goes before its window ends: a new key gets [`StoreError::Full`] instead.
+/// of a key that was refused never goes before it expires: a new key gets [`StoreError::Full`] instead. In an exact
+/// sliding window each admitted event counts as a key.
 ///
 /// # Examples
 ///
@@ -112,19 +118,17 @@ impl Memory {
 
     pub(crate) fn charge(&self, charge: &Charge) -> Result<Outcome, StoreError> {
         let max_keys = self.max_keys.load(Ordering::Relaxed);
-        self.rows().charge(charge, max_keys)
+        let at = self.now();
+        self.rows().charge(charge, at, max_keys)
     }
 
     pub(crate) fn peek(&self, look: &Charge) -> Outcome {
+        let at = self.now();
         let rows = self.rows();
-        Outcome {
-            is_admitted: true,
-            usage: rows
-                .counters
-                .get(&Place::of(look))
-                .map(|row| row.usage)
-                .unwrap_or_default(),
-        }
+        let states = look.parts.map(|part| rows.state(part, at));
+        let mut found = look.look(at, &states);
+        rows.tell_waits(look, &mut found);
+        Outcome { at, found }
     }
 
     pub(crate) fn reset(&self, reset: &Reset) -> u64 {
@@ -152,67 +156,196 @@ impl fmt::Debug for Memory {
 #[derive(Default)]
 struct Rows {
     counters: HashMap<Place, Row>,
+    /// The events of all rows beyond the first of each.
+    events: usize,
     new_since_sweep: usize,
     /// When no room could be made: a flood of new keys must not search for some again and again.
     full_at: Option<Timestamp>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Place {
-    counter: Arc<Counter>,
-    key: Key,
-    window_start: Timestamp,
-}
-
-impl Place {
-    fn of(charge: &Charge) -> Self {
-        Self {
-            counter: Arc::clone(&charge.counter),
-            key: charge.key.clone(),
-            window_start: charge.span().start,
-        }
-    }
+    part: Part,
+    /// Where the window starts, when it has a beginning.
+    window_start: i64,
 }
 
 struct Row {
-    usage: Usage,
-    limit: u32,
+    kept: Kept,
+    is_used_up: bool,
+    was_refused: bool,
     expires_at: Timestamp,
+}
+
+/// What is kept at a place.
+enum Kept {
+    Window(Usage),
+    Events(Events),
+    Bucket(Bucket),
 }
 
 impl Row {
     /// Which rows go first when there are too many: the least. `None` never goes.
     fn eviction_rank(&self) -> Option<(bool, u64)> {
-        let is_used_up = self.usage.used >= u64::from(self.limit);
-        (self.usage.denied == 0).then_some((is_used_up, self.usage.used))
+        let used = match &self.kept {
+            Kept::Window(usage) => usage.used,
+            Kept::Events(events) => events.len() as u64,
+            Kept::Bucket(bucket) => bucket.used_ceil(),
+        };
+        (!self.was_refused).then_some((self.is_used_up, used))
+    }
+
+    /// How many events it has beyond the first.
+    fn more_events(&self) -> usize {
+        match &self.kept {
+            Kept::Events(events) => events.len().saturating_sub(1),
+            Kept::Window(_) | Kept::Bucket(_) => 0,
+        }
+    }
+}
+
+/// The place that a charge at `at` writes to.
+fn place_of(part: &Part, at: Timestamp) -> Place {
+    let has_beginning = !matches!(
+        part.policy().algorithm(),
+        Algorithm::SlidingWindow | Algorithm::TokenBucket
+    );
+    Place {
+        part: part.clone(),
+        window_start: if has_beginning {
+            part.span(at).start.unix_millis()
+        } else {
+            0
+        },
     }
 }
 
 impl Rows {
-    fn charge(&mut self, charge: &Charge, max_keys: usize) -> Result<Outcome, StoreError> {
-        let place = Place::of(charge);
-        let row = match self.counters.get_mut(&place) {
-            Some(row) => row,
-            None => {
-                self.make_room(charge.at, max_keys)?;
-                self.counters.entry(place).or_insert(Row {
-                    usage: Usage::default(),
-                    limit: charge.limit,
-                    expires_at: charge.expires_at(),
-                })
-            }
+    fn charge(
+        &mut self,
+        charge: &Charge,
+        at: Timestamp,
+        max_keys: usize,
+    ) -> Result<Outcome, StoreError> {
+        let states = charge.parts.map(|part| self.state(part, at));
+        let mut found = charge.decide(at, &states);
+        self.tell_waits(charge, &mut found);
+        let is_admitted = found.iter().all(|found| found.fits);
+        let units = if is_admitted { charge.cost } else { 0 };
+        // What another policy refused is left as it is.
+        let is_changed = |(part, found): &(&Part, &Found)| {
+            let state = &found.state;
+            let counts = !found.fits && (state.counts_refusals() || self.has(part, at));
+            is_admitted || counts || state.is_moved()
         };
-        row.limit = charge.limit;
-        let is_admitted = row.usage.charge(charge.limit, charge.cost);
-        Ok(Outcome {
-            is_admitted,
-            usage: row.usage,
-        })
+        let changed = charge.parts.iter().zip(found.iter()).filter(is_changed);
+        let changed: Vec<_> = changed.collect();
+        self.make_room(&changed, at, max_keys)?;
+        for (part, found) in changed {
+            self.store(part, at, found, units);
+        }
+        Ok(Outcome { at, found })
     }
 
-    fn make_room(&mut self, now: Timestamp, max_keys: usize) -> Result<(), StoreError> {
-        self.new_since_sweep += 1;
-        if self.counters.len() < max_keys {
+    fn has(&self, part: &Part, at: Timestamp) -> bool {
+        self.counters.contains_key(&place_of(part, at))
+    }
+
+    /// What a key has used as of now.
+    fn state(&self, part: &Part, at: Timestamp) -> State {
+        let policy = part.policy();
+        let place = place_of(part, at);
+        let window = |place: &Place| match self.counters.get(place).map(|row| &row.kept) {
+            Some(Kept::Window(usage)) => *usage,
+            _ => Usage::default(),
+        };
+        match State::unused(policy, at) {
+            State::Window(_) => State::Window(window(&place)),
+            State::Pair(_) => State::Pair(Pair {
+                current: window(&place),
+                previous: window(&place_of(part, part.span_before(at).start)),
+            }),
+            unused => match self.counters.get(&place).map(|row| &row.kept) {
+                Some(Kept::Events(events)) => State::Log(events.log(policy.period(), at)),
+                Some(Kept::Bucket(bucket)) => State::of_bucket(*bucket, policy, at),
+                _ => unused,
+            },
+        }
+    }
+
+    /// Adds to refusals when enough events will have left, where that takes a search.
+    fn tell_waits(&self, charge: &Charge, found: &mut Few<Found>) {
+        for (part, found) in charge.parts.iter().zip(found.iter_mut()) {
+            let (false, State::Log(log)) = (found.fits, &mut found.state) else {
+                continue;
+            };
+            let policy = part.policy();
+            let place = place_of(part, log.at);
+            if let Some(wanted) = log.wanted(policy.limit(), charge.cost)
+                && let Some(Kept::Events(events)) = self.counters.get(&place).map(|row| &row.kept)
+            {
+                log.leaves = events.leaves(log, policy.period(), wanted);
+            }
+        }
+    }
+
+    /// Stores what a decision has left.
+    fn store(&mut self, part: &Part, at: Timestamp, found: &Found, units: u32) {
+        let (policy, state) = (part.policy(), &found.state);
+        let row = self
+            .counters
+            .entry(place_of(part, at))
+            .or_insert_with(|| Row {
+                kept: match state {
+                    State::Window(usage) => Kept::Window(*usage),
+                    State::Pair(pair) => Kept::Window(pair.current),
+                    State::Log(_) => Kept::Events(Events::default()),
+                    State::Bucket(bucket) => Kept::Bucket(*bucket),
+                },
+                is_used_up: false,
+                was_refused: false,
+                expires_at: at,
+            });
+        let more_before = row.more_events();
+        match (&mut row.kept, state) {
+            (Kept::Window(usage), State::Window(after)) => *usage = *after,
+            (Kept::Window(usage), State::Pair(after)) => *usage = after.current,
+            (Kept::Events(events), State::Log(log)) => {
+                events.apply(log, policy.period(), u64::from(units));
+            }
+            (Kept::Bucket(bucket), State::Bucket(after)) => *bucket = *after,
+            // A counter's name tells its algorithm, so a place never changes what it keeps.
+            _ => {}
+        }
+        self.events = self.events + row.more_events() - more_before;
+        row.is_used_up = state.remaining(policy, at) == 0;
+        // A window stays what it is until it ends; of the others a refusal is over when there is something left.
+        let lasts = state.counts_refusals() || row.is_used_up;
+        row.was_refused = !found.fits || (row.was_refused && lasts);
+        row.expires_at = state.expires_at(policy, at);
+    }
+
+    fn len(&self) -> usize {
+        self.counters.len() + self.events
+    }
+
+    /// Makes room for what a charge adds.
+    fn make_room(
+        &mut self,
+        changed: &[(&Part, &Found)],
+        now: Timestamp,
+        max_keys: usize,
+    ) -> Result<(), StoreError> {
+        let is_new = |(part, found): &&(&Part, &Found)| {
+            let is_event = found.fits && matches!(found.state, State::Log(_));
+            is_event || !self.has(part, now)
+        };
+        let new = changed.iter().filter(is_new).count();
+        if new == 0 {
+            return Ok(());
+        }
+        self.new_since_sweep += new;
+        if self.len() + new <= max_keys {
             if self.new_since_sweep >= SWEPT_EVERY {
                 self.sweep(now);
             }
@@ -223,10 +356,10 @@ impl Rows {
         });
         if !is_known_full {
             self.sweep(now);
-            if self.counters.len() >= max_keys {
-                self.evict(max_keys.div_ceil(EVICTED_AT_ONCE));
+            if self.len() + new > max_keys {
+                self.evict(changed, max_keys.div_ceil(EVICTED_AT_ONCE).max(new));
             }
-            if self.counters.len() < max_keys {
+            if self.len() + new <= max_keys {
                 return Ok(());
             }
             self.full_at = Some(now);
@@ -234,9 +367,17 @@ impl Rows {
         Err(StoreError::Full)
     }
 
-    /// Forgets up to `count` keys, in the order of their rank.
-    fn evict(&mut self, count: usize) {
-        let ranks = self.counters.values().filter_map(Row::eviction_rank);
+    /// Forgets up to `count` keys, in the order of their rank, but none of those that are being charged: what was
+    /// decided about them stands on their state.
+    fn evict(&mut self, changed: &[(&Part, &Found)], count: usize) {
+        let rank = |place: &Place, row: &Row| {
+            let is_charged = changed.iter().any(|(part, _)| **part == place.part);
+            row.eviction_rank().filter(|_| !is_charged)
+        };
+        let ranks = self
+            .counters
+            .iter()
+            .filter_map(|(place, row)| rank(place, row));
         let mut ranks: Vec<_> = ranks.collect();
         if ranks.is_empty() {
             return;
@@ -247,12 +388,15 @@ impl Rows {
         // Those below the last rank first: of those that have it some may stay.
         let mut left = count;
         for goes_whole in [true, false] {
-            self.counters.retain(|_, row| {
-                let rank = row.eviction_rank();
+            self.counters.retain(|place, row| {
+                let rank = rank(place, row);
                 let goes = left > 0
                     && rank
                         .is_some_and(|rank| rank < last_rank || (!goes_whole && rank == last_rank));
                 left -= usize::from(goes);
+                if goes {
+                    self.events -= row.more_events();
+                }
                 !goes
             });
         }
@@ -261,21 +405,52 @@ impl Rows {
     fn sweep(&mut self, now: Timestamp) -> u64 {
         self.new_since_sweep = 0;
         let before = self.counters.len();
-        self.counters.retain(|_, row| row.expires_at > now);
+        self.counters.retain(|_, row| {
+            let stays = row.expires_at > now;
+            if !stays {
+                self.events -= row.more_events();
+            }
+            stays
+        });
         (before - self.counters.len()) as u64
     }
 
     fn reset(&mut self, reset: &Reset) -> u64 {
-        let in_force = reset.span().start;
-        let (from, to) = reset.key.under();
-        let mut units = 0;
-        for (place, row) in &mut self.counters {
-            let is_under = || reset.with_keys_under && (&*from..&*to).contains(&place.key.as_str());
-            if place.counter == reset.counter && (place.key == reset.key || is_under()) {
-                if place.window_start == in_force {
-                    units += row.usage.used;
-                }
-                row.usage.reset();
+        let (from, to) = reset.part.key.under();
+        let is_meant = |place: &Place| {
+            let key = &place.part.key;
+            let is_under = || reset.with_keys_under && (&*from..&*to).contains(&key.as_str());
+            place.part.rule == reset.part.rule && (*key == reset.part.key || is_under())
+        };
+        let places = self
+            .counters
+            .keys()
+            .filter(|place| is_meant(place))
+            .cloned();
+        let places: Vec<_> = places.collect();
+        let mut keys: Vec<_> = places.iter().map(|place| &place.part.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let policy = reset.part.policy();
+        let used = |key: &Key| {
+            let part = Part {
+                key: key.clone(),
+                ..reset.part.clone()
+            };
+            self.state(&part, reset.at).used(policy, reset.at)
+        };
+        let units = keys.into_iter().map(used).sum();
+        for place in &places {
+            let Some(row) = self.counters.get_mut(place) else {
+                continue;
+            };
+            row.was_refused = false;
+            row.is_used_up = false;
+            if let Kept::Window(usage) = &mut row.kept {
+                usage.reset();
+            } else {
+                self.events -= row.more_events();
+                self.counters.remove(place);
             }
         }
         units
@@ -285,96 +460,114 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Policy;
+    use crate::store::Rule;
     use crate::store::suite::{Subject, contract_suite};
+
+    const NOW: Timestamp = Timestamp::from_unix_millis(0);
 
     contract_suite!(Subject::new(async |clock| (
         MemoryStore::new().clock(&clock),
         ()
     )));
 
-    fn charge(key: &Key, limit: u32, at: i64) -> Charge {
+    fn charge(key: &Key, limit: u32) -> Charge {
+        let policy = Policy::fixed(limit, 60).name("p");
+        let counter = policy.counter_name();
+        let rule = Arc::new(Rule { counter, policy });
         Charge {
-            counter: Arc::new(Counter {
-                name: "p".to_owned(),
-                window: Duration::from_secs(60),
+            parts: Few::one(Part {
+                rule,
+                key: key.clone(),
             }),
-            key: key.clone(),
-            limit,
             cost: 1,
-            at: Timestamp::from_unix_millis(at),
         }
+    }
+
+    fn store_of(max_keys: usize) -> (MemoryStore, ManualClock) {
+        let clock = ManualClock::new(Timestamp::from_unix_millis(0));
+        (MemoryStore::new().max_keys(max_keys).clock(&clock), clock)
+    }
+
+    fn is_admitted(store: &MemoryStore, key: &Key, limit: u32) -> bool {
+        store.0.charge(&charge(key, limit)).unwrap().is_admitted()
     }
 
     #[test]
     fn a_flood_of_keys_stays_under_the_cap_and_frees_no_refused_key() {
-        let store = MemoryStore::new().max_keys(100);
+        let (store, clock) = store_of(100);
         let refused = Key::new("user", "refused");
         for _ in 0..2 {
-            let _ = store.0.charge(&charge(&refused, 1, 0));
+            let _ = is_admitted(&store, &refused, 1);
         }
         for n in 0..10_000 {
-            store
-                .0
-                .charge(&charge(&Key::new("flood", n), 1, 0))
-                .unwrap();
-            assert!(store.0.rows().counters.len() <= 100);
+            assert!(is_admitted(&store, &Key::new("flood", n), 1));
+            assert!(store.0.rows().len() <= 100);
         }
-        assert!(
-            !store
-                .0
-                .charge(&charge(&refused, 1, 59_999))
-                .unwrap()
-                .is_admitted
-        );
+        clock.advance(Duration::from_millis(59_999));
+        assert!(!is_admitted(&store, &refused, 1));
     }
 
     #[test]
     fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
-        let store = MemoryStore::new().max_keys(100);
+        let (store, _) = store_of(100);
         let full = Key::new("user", "full");
-        store.0.charge(&charge(&full, 1, 0)).unwrap();
+        assert!(is_admitted(&store, &full, 1));
         for n in 0..1_000 {
-            store
-                .0
-                .charge(&charge(&Key::new("flood", n), 9, 0))
-                .unwrap();
+            assert!(is_admitted(&store, &Key::new("flood", n), 9));
         }
-        assert!(!store.0.charge(&charge(&full, 1, 0)).unwrap().is_admitted);
+        assert!(!is_admitted(&store, &full, 1));
     }
 
     #[test]
     fn the_keys_with_the_fewest_units_go_first() {
-        let store = MemoryStore::new().max_keys(10);
+        let (store, _) = store_of(10);
         let busy = Key::new("user", "busy");
         for _ in 0..5 {
-            store.0.charge(&charge(&busy, 9, 0)).unwrap();
+            assert!(is_admitted(&store, &busy, 9));
         }
         for n in 0..100 {
-            store
-                .0
-                .charge(&charge(&Key::new("flood", n), 9, 0))
-                .unwrap();
+            assert!(is_admitted(&store, &Key::new("flood", n), 9));
         }
-        assert_eq!(store.0.charge(&charge(&busy, 9, 0)).unwrap().usage.used, 6);
+        let found = store.0.charge(&charge(&busy, 9)).unwrap().found;
+        assert_eq!(found.first().state.remaining(&Policy::fixed(9, 60), NOW), 3);
     }
 
     #[test]
     fn a_new_key_gets_an_error_while_all_are_refused_ones() {
-        let store = MemoryStore::new().max_keys(10);
+        let (store, clock) = store_of(10);
         let keys: Vec<_> = (0..10).map(|n| Key::new("user", n)).collect();
         for key in keys.iter().chain(&keys) {
-            store.0.charge(&charge(key, 1, 0)).unwrap();
+            let _ = is_admitted(&store, key, 1);
         }
         let new = Key::new("user", "new");
-        let answer = store.0.charge(&charge(&new, 1, 0));
+        let answer = store.0.charge(&charge(&new, 1));
         assert!(matches!(answer, Err(StoreError::Full)), "{answer:?}");
-        assert!(!store.0.charge(&charge(&keys[0], 1, 0)).unwrap().is_admitted);
-        assert!(
-            store
-                .0
-                .charge(&charge(&new, 1, 120_000))
-                .unwrap()
-                .is_admitted
-        );
+        assert!(!is_admitted(&store, &keys[0], 1));
+        clock.advance(Duration::from_secs(120));
+        assert!(is_admitted(&store, &new, 1));
+    }
+
+    #[test]
+    fn the_events_of_a_sliding_window_count_towards_the_cap() {
+        let (store, clock) = store_of(10);
+        let policy = Policy::sliding(100, 60);
+        let counter = policy.counter_name();
+        let rule = Arc::new(Rule { counter, policy });
+        let charge = |n: u32| Charge {
+            parts: Few::one(Part {
+                rule: Arc::clone(&rule),
+                key: Key::new("user", n),
+            }),
+            cost: 1,
+        };
+        for n in 0..30 {
+            clock.advance(Duration::from_millis(1));
+            assert!(store.0.charge(&charge(n / 6)).unwrap().is_admitted());
+            let rows = store.0.rows();
+            assert!(rows.len() <= 10);
+            let events = rows.counters.values().map(Row::more_events);
+            assert_eq!(events.sum::<usize>(), rows.events);
+        }
     }
 }

@@ -1,10 +1,13 @@
-//! Charges of one batch, merged so that each counter is written once.
+//! Charges of one batch that are each against a single window, merged so that each counter is written once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::{Charge, Outcome};
-use crate::limit::fixed_window::{self, Usage};
+use super::{Charge, Outcome, Part};
+use crate::limit::Timestamp;
+use crate::limit::algorithm::fixed_window::{self, Usage};
+use crate::limit::algorithm::{Found, Span, State};
+use crate::limit::few::Few;
 
 /// The charges of a batch as groups of runs.
 ///
@@ -12,14 +15,17 @@ use crate::limit::fixed_window::{self, Usage};
 /// are in an order in which every counter sees its charges as they came.
 pub(super) struct Merged<'a> {
     pub(super) groups: Vec<Group<'a>>,
+    at: Timestamp,
     /// For each charge its group, its run in there, and its place in the run.
     places: Vec<(u32, u32, u32)>,
 }
 
 /// Runs that differ in their key alone.
 pub(super) struct Group<'a> {
-    /// One of its charges, for what they all share.
-    pub(super) like: &'a Charge,
+    /// The part of one of its charges, for what they all share.
+    pub(super) like: &'a Part,
+    pub(super) span: Span,
+    pub(super) cost: u32,
     pub(super) runs: Vec<Run<'a>>,
 }
 
@@ -40,7 +46,6 @@ pub(super) struct Applied {
 #[derive(PartialEq, Eq, Hash)]
 struct Likeness<'a> {
     counter: &'a str,
-    window_start: i64,
     limit: u32,
     cost: u32,
     /// 0 for the first run of a counter in this batch, 1 for the second: a later one must not overtake.
@@ -48,22 +53,24 @@ struct Likeness<'a> {
 }
 
 impl<'a> Merged<'a> {
-    pub(super) fn of(charges: &'a [Charge]) -> Self {
+    /// The charges as of an instant. Of each only the first part is looked at.
+    pub(super) fn of(charges: impl ExactSizeIterator<Item = &'a Charge>, at: Timestamp) -> Self {
         let mut groups: Vec<Group<'a>> = Vec::new();
         let mut rounds: Vec<u32> = Vec::new();
         let mut by_likeness: HashMap<Likeness<'a>, u32> = HashMap::new();
         // The last run of each counter.
-        let mut last: HashMap<(&'a str, i64, &'a str), (u32, u32)> =
+        let mut last: HashMap<(&'a str, &'a str), (u32, u32)> =
             HashMap::with_capacity(charges.len());
         let mut places = Vec::with_capacity(charges.len());
         for charge in charges {
-            let window_start = charge.span().start.unix_millis();
-            let counter = (&*charge.counter.name, window_start, charge.key.as_str());
+            let (part, cost) = (charge.parts.first(), charge.cost);
+            let counter = (&*part.rule.counter, part.key.as_str());
             let entry = last.entry(counter);
             let round = if let Entry::Occupied(entry) = &entry {
                 let (group, run) = *entry.get();
-                let like = groups[group as usize].like;
-                if (like.limit, like.cost) == (charge.limit, charge.cost) {
+                let like = &groups[group as usize];
+                let limit = like.like.policy().limit();
+                if (limit, like.cost) == (part.policy().limit(), cost) {
                     let run_length = &mut groups[group as usize].runs[run as usize].length;
                     places.push((group, run, *run_length));
                     *run_length += 1;
@@ -74,15 +81,16 @@ impl<'a> Merged<'a> {
                 0
             };
             let likeness = Likeness {
-                counter: &charge.counter.name,
-                window_start,
-                limit: charge.limit,
-                cost: charge.cost,
+                counter: &part.rule.counter,
+                limit: part.policy().limit(),
+                cost,
                 round,
             };
             let group = *by_likeness.entry(likeness).or_insert_with(|| {
                 groups.push(Group {
-                    like: charge,
+                    like: part,
+                    span: part.span(at),
+                    cost,
                     runs: Vec::new(),
                 });
                 rounds.push(round);
@@ -90,14 +98,14 @@ impl<'a> Merged<'a> {
             });
             let runs = &mut groups[group as usize].runs;
             runs.push(Run {
-                key: charge.key.as_str(),
+                key: part.key.as_str(),
                 length: 1,
             });
             let run = index(runs.len() - 1);
             entry.insert_entry((group, run));
             places.push((group, run, 0));
         }
-        let mut merged = Self { groups, places };
+        let mut merged = Self { groups, at, places };
         merged.sort_by_round(&rounds);
         merged
     }
@@ -140,12 +148,16 @@ impl<'a> Merged<'a> {
             let group = &self.groups[group as usize];
             let run = fixed_window::Run {
                 after: applied.after,
-                cost: group.like.cost,
+                cost: group.cost,
                 length: group.runs[run as usize].length,
                 granted: applied.granted,
             };
-            let (is_admitted, usage) = run.answer(place);
-            Outcome { is_admitted, usage }
+            let (fits, usage) = run.answer(place);
+            let state = State::Window(usage);
+            Outcome {
+                at: self.at,
+                found: Few::one(Found { fits, state }),
+            }
         };
         self.places.iter().map(outcome).collect()
     }

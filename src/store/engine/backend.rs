@@ -1,5 +1,6 @@
 //! What the engine asks of a store that does I/O.
 
+use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::store::{Charge, Outcome, Reset, StoreError};
 
@@ -11,13 +12,16 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// Applies the charges in order, and answers each in its place. An error is about them all: none may have been
     /// answered "admitted" then, though some may be stored.
+    ///
+    /// The clock is read once for all of them, as late as can be: when they are decided, and not when they were asked.
     async fn charge(
         &mut self,
         charges: &[Charge],
+        clock: &Clock,
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
-    async fn peek(&mut self, looks: &[Charge]) -> Result<Vec<Outcome>, StoreError>;
+    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError>;
 
     /// Resets a page of counters, and counts the used units that were in force.
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError>;
@@ -33,11 +37,13 @@ pub(in crate::store) trait Backend: Send + 'static {
 }
 
 /// Where a page ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Cursor {
+    /// Which of the store's tables it is in.
+    pub(in crate::store) table: usize,
     pub(in crate::store) policy: String,
     pub(in crate::store) key: String,
-    pub(in crate::store) window_start: i64,
+    pub(in crate::store) at: i64,
 }
 
 /// What one bounded step of a longer job did.

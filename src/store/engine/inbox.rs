@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::health::Health;
 use crate::clock;
-use crate::limit::fixed_window::LONGEST_WAY;
+use crate::limit::algorithm::LONGEST_WAY;
 use crate::store::{Charge, Outcome, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.

@@ -95,9 +95,8 @@ mod tests {
 
     fn page(kept: u64, has_next: bool) -> Page {
         let next = has_next.then(|| Cursor {
-            policy: "p".into(),
             key: "k".into(),
-            window_start: 0,
+            ..Cursor::default()
         });
         Page {
             count: 0,

@@ -7,8 +7,10 @@ use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::limit::Key;
-use crate::limit::fixed_window::Usage;
-use crate::store::{Counter, Outcome};
+use crate::limit::Policy;
+use crate::limit::algorithm::State;
+use crate::limit::few::Few;
+use crate::store::{Outcome, Part, Rule};
 
 /// What a test sees and does of the backend.
 #[derive(Default)]
@@ -41,10 +43,11 @@ impl Backend for Fake {
     async fn charge(
         &mut self,
         charges: &[Charge],
+        clock: &Clock,
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let keys: Vec<_> = charges
             .iter()
-            .map(|charge| charge.key.as_str().to_owned())
+            .map(|charge| charge.parts.first().key.as_str().to_owned())
             .collect();
         let has = |key: &str| keys.iter().any(|other| other == key);
         let (panics, hangs, fails) = (has("do:panic"), has("do:hang"), has("do:fail"));
@@ -57,20 +60,16 @@ impl Backend for Fake {
         if fails {
             return Err(failure());
         }
-        let outcome = Outcome {
-            is_admitted: true,
-            usage: Usage::default(),
-        };
-        Ok(charges.iter().map(|_| Ok(outcome)).collect())
+        let now = clock.now();
+        Ok(charges
+            .iter()
+            .map(|charge| Ok(admitted(charge, now)))
+            .collect())
     }
 
-    async fn peek(&mut self, looks: &[Charge]) -> Result<Vec<Outcome>, StoreError> {
+    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
         self.remote.looks.fetch_add(looks.len(), Ordering::SeqCst);
-        let outcome = Outcome {
-            is_admitted: true,
-            usage: Usage::default(),
-        };
-        Ok(vec![outcome; looks.len()])
+        Ok(looks.iter().map(|look| admitted(look, now)).collect())
     }
 
     async fn reset(&mut self, _: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
@@ -93,13 +92,20 @@ impl Backend for Fake {
     }
 }
 
+fn admitted(charge: &Charge, at: Timestamp) -> Outcome {
+    let unused = charge.parts.map(|part| State::unused(part.policy(), at));
+    Outcome {
+        at,
+        found: charge.decide(at, &unused),
+    }
+}
+
 /// Pages of ten, so many of them.
 fn page_of(pages: i64, after: Option<Cursor>) -> Page {
-    let page = after.map_or(1, |after| after.window_start + 1);
+    let page = after.map_or(1, |after| after.at + 1);
     let next = (page < pages).then(|| Cursor {
-        policy: String::new(),
-        key: String::new(),
-        window_start: page,
+        at: page,
+        ..Cursor::default()
     });
     Page {
         count: 10,
@@ -146,16 +152,17 @@ impl Bench {
     }
 }
 
+fn part(key: Key) -> Part {
+    let policy = Policy::fixed(1, 1).name("p");
+    let counter = policy.counter_name();
+    let rule = Arc::new(Rule { counter, policy });
+    Part { rule, key }
+}
+
 fn charge(key: &str) -> Charge {
     Charge {
-        counter: Arc::new(Counter {
-            name: "p".to_owned(),
-            window: Duration::from_secs(1),
-        }),
-        key: Key::new("do", key),
-        limit: 1,
+        parts: Few::one(part(Key::new("do", key))),
         cost: 1,
-        at: Timestamp::from_unix_millis(0),
     }
 }
 
@@ -344,8 +351,7 @@ async fn a_store_sweeps_without_traffic() {
 async fn a_long_job_goes_on_page_by_page() {
     let bench = Bench::new();
     let reset = Reset {
-        counter: charge("a").counter,
-        key: Key::new("user", 42),
+        part: part(Key::new("user", 42)),
         with_keys_under: true,
         at: Timestamp::from_unix_millis(0),
     };

@@ -98,11 +98,12 @@ impl<B: Backend> Writer<B> {
         if queue.is_empty() {
             return;
         }
+        let now = self.now();
         let held = Held {
             waiters: [&mut queue.waiters, &mut charges.waiters],
             jobs: waiters_of(&mut self.jobs),
         };
-        let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks)).await;
+        let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks, now)).await;
         let answers = answers.map(|outcomes| outcomes.into_iter().map(Ok).collect());
         self.answer(&mut queue.waiters, answers);
     }
@@ -116,7 +117,9 @@ impl<B: Backend> Writer<B> {
             waiters: [&mut queue.waiters, &mut []],
             jobs: waiters_of(&mut self.jobs),
         };
-        let answers = watched(&self.inbox, held, self.backend.charge(&queue.asks)).await;
+        let clock = self.clock.get().unwrap_or(&Clock::System);
+        let call = self.backend.charge(&queue.asks, clock);
+        let answers = watched(&self.inbox, held, call).await;
         self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
         queue

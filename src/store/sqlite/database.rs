@@ -10,7 +10,8 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use tokio::time::sleep_until;
 
-use super::{Location, OpenError, schema};
+use super::tables::schema;
+use super::{Location, OpenError};
 use crate::clock;
 use crate::store::StoreError;
 use crate::store::engine::QUEUE_LENGTH;
@@ -106,6 +107,48 @@ impl Database {
         Ok(self.checked(result).await?.rows_affected())
     }
 
+    /// Runs a query that begins a transaction and leaves it open: with the next call that is not `within` or `end` it is
+    /// rolled back, also when what comes in between panics.
+    pub(super) async fn begin(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let connection = self.sound_connection().await?;
+        let result = query.fetch_all(connection).await;
+        if result.is_err() {
+            self.make_sound().await;
+        }
+        result.map_err(store_error)
+    }
+
+    /// Runs a query in the transaction that `begin` has left open.
+    pub(super) async fn within(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let connection = self.connection.as_mut().ok_or(StoreError::Closed)?;
+        let result = query.fetch_all(connection).await;
+        if result.is_err() {
+            self.make_sound().await;
+        }
+        result.map_err(store_error)
+    }
+
+    /// Runs a query that commits the transaction which `begin` has left open.
+    pub(super) async fn end(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let connection = self.connection.as_mut().ok_or(StoreError::Closed)?;
+        let result = query.fetch_all(connection).await;
+        self.checked(result).await
+    }
+
+    /// Ends the transaction that `begin` has left open, without a trace of it.
+    pub(super) async fn roll_back(&mut self) {
+        self.make_sound().await;
+    }
+
     async fn sound_connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
         if self.is_unsound {
             self.make_sound().await;
@@ -162,6 +205,11 @@ impl Database {
             Some(connection) => connection.close().await.map_err(store_error),
             None => Ok(()),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn connection_mut(&mut self) -> &mut SqliteConnection {
+        self.connection.as_mut().expect("the database is open")
     }
 
     /// Leaves the database as a call that panicked does.

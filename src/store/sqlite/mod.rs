@@ -1,16 +1,18 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `schema.rs` owns the
-//! tables, `windows.rs` the statements, `room.rs` the cap of a database in memory.
+//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `tables/` has the tables
+//! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger.rs` reads, decides and writes
+//! back. `room.rs` is the cap of a database in memory.
 
 mod database;
+mod ledger;
 mod location;
 mod open_error;
 mod room;
-mod schema;
+mod tables;
 #[cfg(test)]
 mod tests;
-mod windows;
+mod upsert;
 
 use std::fmt;
 use std::path::Path;
@@ -25,8 +27,9 @@ use super::contract::sealed::{Handle, Sealed};
 use super::engine::{Backend, Cursor, Engine, Page};
 use super::merge::Merged;
 use super::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
+use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
-use crate::clock::{Clock, ManualClock};
+use crate::clock::ManualClock;
 use crate::limit::Timestamp;
 
 /// Counters in SQLite: in a file that survives restarts and is shared by every process on the host, or in memory.
@@ -186,32 +189,31 @@ impl Backend for Sqlite {
     async fn charge(
         &mut self,
         charges: &[Charge],
+        clock: &Clock,
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        match &mut self.room {
-            Some(room) => room.charge(&mut self.database, charges).await,
-            None => {
-                let merged = Merged::of(charges);
-                let applied = windows::charge(&mut self.database, &merged).await?;
-                Ok(merged.outcomes(&applied).into_iter().map(Ok).collect())
-            }
+        if let Some(room) = &mut self.room {
+            return room.charge(&mut self.database, charges, clock).await;
         }
+        if upsert::can_charge(charges) {
+            let merged = Merged::of(charges.iter(), clock.now());
+            let applied = upsert::charge(&mut self.database, &merged).await?;
+            return Ok(merged.outcomes(&applied).into_iter().map(Ok).collect());
+        }
+        let batch = ledger::charge(&mut self.database, charges, clock, None).await?;
+        // Without a cap it is always applied.
+        Ok(batch.map_or_else(Vec::new, |batch| batch.answers))
     }
 
-    async fn peek(&mut self, looks: &[Charge]) -> Result<Vec<Outcome>, StoreError> {
-        let found = windows::read(&mut self.database, looks).await?;
-        let outcome = |usage: Option<_>| Outcome {
-            is_admitted: true,
-            usage: usage.unwrap_or_default(),
-        };
-        Ok(found.into_iter().map(outcome).collect())
+    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
+        ledger::look(&mut self.database, looks, now).await
     }
 
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
-        windows::reset(&mut self.database, reset, after).await
+        tables::reset(&mut self.database, reset, after).await
     }
 
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
-        let page = windows::sweep(&mut self.database, now, after).await?;
+        let page = tables::sweep(&mut self.database, now, after).await?;
         if let Some(room) = &mut self.room {
             room.deleted(page.count);
         }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Database, windows};
-use crate::limit::Timestamp;
+use super::ledger::{self, Cap};
+use super::{Database, upsert};
+use crate::clock::Clock;
+use crate::limit::algorithm::State;
+use crate::limit::{Policy, Timestamp};
 use crate::store::merge::Merged;
 use crate::store::{Charge, Outcome, StoreError};
 
@@ -16,23 +19,64 @@ const PART_OF_CAP: u64 = 8;
 /// While no room can be made, it is looked for this often: a flood of new keys must not search the table each time.
 const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-const EVICT_EXPIRED: &str = "
-DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
-    SELECT policy, key, window_start FROM rate_limit_windows WHERE expires_at <= $1 LIMIT $2
-)
-";
+/// Expired rows of all tables, up to `$2` of each.
+const EVICT_EXPIRED: [&str; 3] = [
+    "DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
+        SELECT policy, key, window_start FROM rate_limit_windows WHERE expires_at <= $1 LIMIT $2)",
+    "DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
+        SELECT policy, key, at FROM rate_limit_events WHERE expires_at <= $1 LIMIT $2)",
+    "DELETE FROM rate_limit_buckets WHERE (policy, key) IN (
+        SELECT policy, key FROM rate_limit_buckets WHERE expires_at <= $1 LIMIT $2)",
+];
 
-/// Rows that were never refused, have used at most `$1`, and either have something left (`$2` is 0) or not.
-const EVICT: &str = "
-DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
-    SELECT policy, key, window_start FROM rate_limit_windows
-    WHERE denied = 0 AND used <= $1 AND (used >= last_limit) <= $2
-    LIMIT $3
-)
-";
+/// Up to `$2` keys of each table that hold out no longer than `$1`. Of the events it is the newest row that tells.
+const EVICT: [&str; 3] = [
+    "DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
+        SELECT policy, key, window_start FROM rate_limit_windows
+        WHERE denied = 0 AND iif(used >= last_limit, 2, used > 1) <= $1 LIMIT $2)",
+    "DELETE FROM rate_limit_events WHERE (policy, key) IN (
+        SELECT policy, key FROM rate_limit_events AS newest
+        WHERE hold <= $1 AND at = (
+            SELECT max(at) FROM rate_limit_events WHERE policy = newest.policy AND key = newest.key)
+        LIMIT $2)",
+    "DELETE FROM rate_limit_buckets WHERE (policy, key) IN (
+        SELECT policy, key FROM rate_limit_buckets WHERE hold <= $1 LIMIT $2)",
+];
 
 #[cfg(test)]
-pub(super) const STATEMENTS: [&str; 2] = [EVICT_EXPIRED, EVICT];
+pub(super) fn statements() -> impl Iterator<Item = &'static str> {
+    EVICT_EXPIRED.into_iter().chain(EVICT)
+}
+
+/// How long a row holds out when there is no room. What was refused never goes before it expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hold {
+    /// A single unit is used, which is what a flood of made-up keys consists of.
+    OneUnit,
+    /// Some are used, and some are left.
+    Some,
+    /// All are used, and would be had once more.
+    All,
+    Refused,
+}
+
+impl Hold {
+    pub(super) fn of(state: &State, fits: bool, policy: &Policy, now: Timestamp) -> Self {
+        if !fits {
+            return Self::Refused;
+        }
+        match (state.used(policy, now), state.remaining(policy, now)) {
+            (_, 0) => Self::All,
+            (0 | 1, _) => Self::OneUnit,
+            _ => Self::Some,
+        }
+    }
+
+    /// As it is stored in `hold`.
+    pub(super) fn rank(self) -> u8 {
+        self as u8
+    }
+}
 
 /// How many rows there are, and how many there may be. No other connection sees a database in memory, so the count
 /// stays true.
@@ -63,31 +107,79 @@ impl Room {
         &mut self,
         database: &mut Database,
         charges: &[Charge],
+        clock: &Clock,
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        let mut merged = Merged::of(charges);
-        let mut admitted = vec![true; charges.len()];
-        if !self.has_room_for(merged.len() as u64) {
-            let is_known = self.make_room(database, charges).await?;
-            admitted = is_known;
+        if upsert::can_charge(charges) {
+            self.upsert(database, charges, clock.now()).await
+        } else {
+            self.charge_by_ledger(database, charges, clock).await
         }
-        let rest: Vec<Charge>;
-        if admitted.contains(&false) {
-            rest = charges
-                .iter()
-                .zip(&admitted)
-                .filter(|(_, is_admitted)| **is_admitted)
-                .map(|(charge, _)| charge.clone())
-                .collect();
-            merged = Merged::of(&rest);
+    }
+
+    async fn charge_by_ledger(
+        &mut self,
+        database: &mut Database,
+        charges: &[Charge],
+        clock: &Clock,
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let cap = |room: &Self, is_last_attempt| {
+            Some(Cap {
+                rows_left: room.max_rows.saturating_sub(room.rows),
+                is_last_attempt,
+            })
+        };
+        let mut batch = ledger::charge(database, charges, clock, cap(self, false)).await?;
+        if batch.is_none() {
+            let now = clock.now();
+            if !self.is_known_full(now) {
+                let parts = charges.iter().map(|charge| charge.parts.len() as u64);
+                self.evict(database, now, parts.sum()).await?;
+            }
+            batch = ledger::charge(database, charges, clock, cap(self, true)).await?;
+            let is_full = |answer: &Result<_, _>| matches!(answer, Err(StoreError::Full));
+            if batch.iter().any(|batch| batch.answers.iter().any(is_full)) {
+                self.full_at = Some(now);
+            }
         }
-        let applied = windows::charge(database, &merged).await?;
+        self.notice_new_database(database);
+        // The last attempt applies what fits.
+        let batch = batch.ok_or(StoreError::Full)?;
+        self.rows += batch.new_rows;
+        self.deleted(batch.deleted_rows);
+        Ok(batch.answers)
+    }
+
+    fn notice_new_database(&mut self, database: &Database) {
         if self.generation != database.generation() {
             // It was opened for this batch: it holds nothing else.
             *self = Self::new(self.max_rows);
             self.generation = database.generation();
         }
+    }
+
+    async fn upsert(
+        &mut self,
+        database: &mut Database,
+        charges: &[Charge],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let mut merged = Merged::of(charges.iter(), now);
+        let mut admitted = vec![true; charges.len()];
+        if !self.has_room_for(merged.len() as u64) {
+            admitted = self.make_room(database, charges, now).await?;
+        }
+        if admitted.contains(&false) {
+            let rest = charges
+                .iter()
+                .zip(&admitted)
+                .filter(|(_, is_admitted)| **is_admitted);
+            let rest: Vec<_> = rest.map(|(charge, _)| charge).collect();
+            merged = Merged::of(rest.into_iter(), now);
+        }
+        let applied = upsert::charge(database, &merged).await?;
+        self.notice_new_database(database);
         let runs = merged.groups.iter().flat_map(|group| {
-            let cost = u64::from(group.like.cost);
+            let cost = u64::from(group.cost);
             group
                 .runs
                 .iter()
@@ -112,42 +204,35 @@ impl Room {
         self.rows.saturating_add(rows) <= self.max_rows
     }
 
+    fn is_known_full(&self, now: Timestamp) -> bool {
+        self.full_at.is_some_and(|full_at| {
+            full_at <= now && now < full_at.saturating_add(SEARCHED_AGAIN_AFTER)
+        })
+    }
+
     /// Deletes rows until the charges have room. Says which of them have it: all, or else those that have a row.
     async fn make_room(
         &mut self,
         database: &mut Database,
         charges: &[Charge],
+        now: Timestamp,
     ) -> Result<Vec<bool>, StoreError> {
-        let is_known = self.known(database, charges).await?;
-        if self.has_room_for(new_rows(charges, &is_known)) {
+        let is_known = ledger::known(database, charges, now).await?;
+        if self.has_room_for(new_rows(charges, &is_known, now)) {
             return Ok(vec![true; charges.len()]);
         }
-        let now = charges.iter().map(|charge| charge.at).max();
-        let now = now.unwrap_or(Timestamp::from_unix_millis(0));
-        let is_known_full = self.full_at.is_some_and(|full_at| {
-            full_at <= now && now < full_at.saturating_add(SEARCHED_AGAIN_AFTER)
-        });
-        if is_known_full {
+        if self.is_known_full(now) {
             return Ok(is_known);
         }
-        self.evict(database, now, new_rows(charges, &is_known))
+        self.evict(database, now, new_rows(charges, &is_known, now))
             .await?;
         // What was evicted may be of this batch.
-        let is_known = self.known(database, charges).await?;
-        if self.has_room_for(new_rows(charges, &is_known)) {
+        let is_known = ledger::known(database, charges, now).await?;
+        if self.has_room_for(new_rows(charges, &is_known, now)) {
             return Ok(vec![true; charges.len()]);
         }
         self.full_at = Some(now);
         Ok(is_known)
-    }
-
-    async fn known(
-        &self,
-        database: &mut Database,
-        charges: &[Charge],
-    ) -> Result<Vec<bool>, StoreError> {
-        let rows = windows::read(database, charges).await?;
-        Ok(rows.iter().map(Option::is_some).collect())
     }
 
     async fn evict(
@@ -158,32 +243,31 @@ impl Room {
     ) -> Result<(), StoreError> {
         let at_once = EVICTED_AT_ONCE.min(self.max_rows / PART_OF_CAP).max(wanted);
         let at_once = i64::try_from(at_once).unwrap_or(i64::MAX);
-        let query = sqlx::query(EVICT_EXPIRED)
-            .bind(now.unix_millis())
-            .bind(at_once);
-        self.deleted(database.execute(query).await?);
-        // First those that lose a single unit, which is what a flood of made-up keys consists of; at last those that
-        // have used all, and would get it once more.
-        for (most_used, has_used_all) in [(1, 0), (i64::MAX, 0), (i64::MAX, 1)] {
-            if self.has_room_for(wanted) {
-                return Ok(());
-            }
-            let query = sqlx::query(EVICT)
-                .bind(most_used)
-                .bind(has_used_all)
-                .bind(at_once);
+        for statement in EVICT_EXPIRED {
+            let query = sqlx::query(statement).bind(now.unix_millis()).bind(at_once);
             self.deleted(database.execute(query).await?);
+        }
+        for hold in [Hold::OneUnit, Hold::Some, Hold::All] {
+            for statement in EVICT {
+                if self.has_room_for(wanted) {
+                    return Ok(());
+                }
+                let query = sqlx::query(statement)
+                    .bind(i64::from(hold.rank()))
+                    .bind(at_once);
+                self.deleted(database.execute(query).await?);
+            }
         }
         Ok(())
     }
 }
 
 /// How many rows the charges need that are not there.
-fn new_rows(charges: &[Charge], is_known: &[bool]) -> u64 {
+fn new_rows(charges: &[Charge], is_known: &[bool], now: Timestamp) -> u64 {
     let new = charges
         .iter()
         .zip(is_known)
         .filter(|(_, is_known)| !**is_known);
-    let new: Vec<Charge> = new.map(|(charge, _)| charge.clone()).collect();
-    Merged::of(&new).len() as u64
+    let new: Vec<_> = new.map(|(charge, _)| charge).collect();
+    Merged::of(new.into_iter(), now).len() as u64
 }

@@ -1,6 +1,8 @@
 //! What is SQLite's own: files, locks, full disks, and the rows themselves.
 
 mod cap;
+mod events;
+mod two_ways;
 mod wal;
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,18 +12,25 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tempfile::TempDir;
 
+use super::tables::schema;
 use super::*;
-use crate::limit::Key;
-use crate::store::Counter;
-use crate::store::suite::{Subject, contract_suite};
+use crate::limit::{Key, Policy};
+use crate::store::suite::{Subject, charge_of, contract_suite};
 
 const NOW: i64 = 1_800_000_000_000;
 
 /// A machine that is busy with other tests must not make a charge late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A clock that stands still at an instant.
+fn clock_at(millis: i64) -> ManualClock {
+    ManualClock::new(Timestamp::from_unix_millis(millis))
+}
+
+/// A store whose clock stands still, so that no window ends meanwhile.
 async fn open(path: impl AsRef<Path>) -> SqliteStore {
-    SqliteStore::open(path).await.unwrap().deadline(PATIENCE)
+    let store = SqliteStore::open(path).await.unwrap();
+    store.deadline(PATIENCE).clock(&clock_at(NOW))
 }
 
 mod in_memory {
@@ -38,7 +47,8 @@ mod in_a_file {
 
     contract_suite!(Subject::new(async |clock| {
         let folder = tempfile::tempdir().unwrap();
-        let store = open(folder.path().join("limits.db")).await;
+        let store = SqliteStore::open(folder.path().join("limits.db"));
+        let store = store.await.unwrap().deadline(PATIENCE);
         (store.clock(&clock), folder)
     }));
 }
@@ -62,26 +72,48 @@ async fn rows(path: &Path, query: &'static str) -> Vec<SqliteRow> {
 }
 
 fn charge(key: impl std::fmt::Display, limit: u32) -> Charge {
-    Charge {
-        counter: Arc::new(Counter {
-            name: "p".to_owned(),
-            window: Duration::from_secs(60),
-        }),
-        key: Key::new("user", key.to_string()),
-        limit,
-        cost: 1,
-        at: Timestamp::from_unix_millis(NOW),
-    }
+    charge_under(&Policy::fixed(limit, 60).name("p"), key)
+}
+
+fn charge_under(policy: &Policy, key: impl std::fmt::Display) -> Charge {
+    charge_of(&[(policy, &Key::new("user", key.to_string()))], 1)
 }
 
 async fn used(store: &SqliteStore, key: &str) -> u64 {
-    store.engine.peek(charge(key, 1)).await.unwrap().usage.used
+    let outcome = store.engine.peek(charge(key, 1)).await.unwrap();
+    let policy = Policy::fixed(1, 60);
+    outcome.found.first().state.used(&policy, outcome.at)
 }
 
 fn backend(path: &Path) -> Sqlite {
     Sqlite {
         database: Database::new(Location::from_path(path).unwrap()),
         room: None,
+    }
+}
+
+/// Charges at `NOW`.
+async fn charge_now(
+    backend: &mut Sqlite,
+    charges: &[Charge],
+) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    let clock = Clock::Manual(clock_at(NOW));
+    backend.charge(charges, &clock).await
+}
+
+/// Sweeps all pages, and says how many rows went.
+async fn sweep_all(backend: &mut Sqlite, millis: i64) -> u64 {
+    let (mut count, mut after) = (0, None);
+    loop {
+        let page = backend
+            .sweep(Timestamp::from_unix_millis(millis), after)
+            .await
+            .unwrap();
+        count += page.count;
+        after = page.next;
+        if after.is_none() {
+            return count;
+        }
     }
 }
 
@@ -109,6 +141,7 @@ async fn a_reopened_file_keeps_its_counts() {
     store.close().await.unwrap();
     let url = format!("sqlite://{}", path.display());
     let store = SqliteStore::connect(&url).await.unwrap();
+    let store = store.clock(&clock_at(NOW));
     assert_eq!(used(&store, "a").await, 1);
 }
 
@@ -122,7 +155,7 @@ async fn what_waits_is_written_when_the_store_is_closed_though_it_is_still_held(
         .collect();
     store.close().await.unwrap();
     for reply in replies {
-        assert!(reply.await.unwrap().is_admitted);
+        assert!(reply.await.unwrap().is_admitted());
     }
     let rows = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
     assert_eq!(rows[0].get::<i64, _>(0), 500);
@@ -213,11 +246,38 @@ async fn a_schema_is_refused_only_when_this_version_cannot_work_on_it() {
             error,
             OpenError::SchemaTooNew {
                 oldest_reader: 9,
-                supported: 1
+                supported: schema::VERSION
             }
         ),
         "{error:?}"
     );
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_gets_what_it_lacks_and_stays_good_for_it() {
+    let (_folder, path) = folder();
+    open(&path).await.close().await.unwrap();
+    let mut connection = other_connection(&path).await;
+    let first_version = "
+        DROP VIEW rate_limit_event_log; DROP VIEW rate_limit_bucket_usage;
+        DROP TABLE rate_limit_events; DROP TABLE rate_limit_buckets;
+        UPDATE rate_limit_schema SET version = 1";
+    connection.execute(first_version).await.unwrap();
+    let store = open(&path).await;
+    let sliding = Policy::sliding(1, 60);
+    let outcome = store
+        .engine
+        .charge(charge_under(&sliding, "a"))
+        .await
+        .unwrap();
+    assert!(outcome.is_admitted());
+    let versions = rows(
+        &path,
+        "SELECT version, oldest_reader FROM rate_limit_schema",
+    )
+    .await;
+    let versions = (versions[0].get::<i64, _>(0), versions[0].get::<i64, _>(1));
+    assert_eq!(versions, (schema::VERSION, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +290,7 @@ async fn many_that_create_one_file_at_once_all_start() {
                 let store = SqliteStore::open(path).await?.deadline(PATIENCE);
                 loop {
                     match store.engine.charge(charge("a", 3)).await {
-                        Ok(outcome) => return Ok::<_, OpenError>((store, outcome.is_admitted)),
+                        Ok(outcome) => return Ok::<_, OpenError>((store, outcome.is_admitted())),
                         Err(error) => assert!(error.is_transient(), "{error:?}"),
                     }
                 }
@@ -248,23 +308,16 @@ async fn many_that_create_one_file_at_once_all_start() {
 async fn two_policies_on_one_file_do_not_touch_each_other() {
     let (_folder, path) = folder();
     let store = open(&path).await;
-    let of = |name: &str, seconds| Charge {
-        counter: Arc::new(Counter {
-            name: name.to_owned(),
-            window: Duration::from_secs(seconds),
-        }),
-        ..charge("a", 2)
-    };
+    let of = |name: &str, seconds| charge_under(&Policy::fixed(2, seconds).name(name), "a");
     for _ in 0..3 {
         store.engine.charge(of("minute", 60)).await.unwrap();
         store.engine.charge(of("hour", 3_600)).await.unwrap();
     }
     let mut backend = backend(&path);
-    let later = Timestamp::from_unix_millis(NOW + 600_000);
-    assert_eq!(backend.sweep(later, None).await.unwrap().count, 1);
+    assert_eq!(sweep_all(&mut backend, NOW + 600_000).await, 1);
     let left = rows(&path, "SELECT policy, used, denied FROM rate_limit_windows").await;
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].get::<String, _>(0), "hour");
+    assert_eq!(left[0].get::<String, _>(0), "hour;fixed;3600s");
     assert_eq!((left[0].get::<i64, _>(1), left[0].get::<i64, _>(2)), (2, 1));
 }
 
@@ -273,16 +326,16 @@ async fn a_full_disk_is_an_error_and_never_allowed() {
     let (_folder, path) = folder();
     let mut backend = backend(&path);
     backend.open().await.unwrap();
-    let pages = sqlx::query("PRAGMA max_page_count = 12");
+    let pages = sqlx::query("PRAGMA max_page_count = 40");
     backend.database.fetch_all(pages).await.unwrap();
     let (mut admitted, mut failed) = (0, 0);
     for batch in 0..40 {
         let charges: Vec<_> = (0..100).map(|n| charge(batch * 100 + n, 1)).collect();
-        match backend.charge(&charges).await {
+        match charge_now(&mut backend, &charges).await {
             Ok(answers) => {
                 admitted += answers
                     .iter()
-                    .filter(|answer| answer.as_ref().unwrap().is_admitted)
+                    .filter(|answer| answer.as_ref().unwrap().is_admitted())
                     .count();
             }
             Err(error) => {
@@ -307,7 +360,9 @@ async fn a_full_disk_is_an_error_and_never_allowed() {
     let pages = sqlx::query("PRAGMA max_page_count = 1000000");
     backend.database.fetch_all(pages).await.unwrap();
     assert!(
-        backend.charge(&[charge("later", 1)]).await.is_ok(),
+        charge_now(&mut backend, &[charge("later", 1)])
+            .await
+            .is_ok(),
         "it goes on when there is room"
     );
 }
@@ -323,7 +378,7 @@ async fn a_transaction_that_a_panic_left_open_is_ended_by_the_next_call() {
         .await
         .unwrap();
     backend.database.mark_unsound();
-    backend.charge(&[charge("a", 1)]).await.unwrap();
+    charge_now(&mut backend, &[charge("a", 1)]).await.unwrap();
     let mut other = other_connection(&path).await;
     other.execute("BEGIN IMMEDIATE; COMMIT").await.unwrap();
 }
@@ -348,7 +403,7 @@ async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
             .charge(charge("a", 1))
             .await
             .unwrap()
-            .is_admitted
+            .is_admitted()
     );
 }
 
@@ -358,16 +413,12 @@ async fn a_hundred_thousand_expired_rows_go_without_traffic() {
     let (_folder, path) = folder();
     let mut backend = backend(&path);
     for batch in 0..20 {
-        let charges: Vec<_> = (0..5_000)
-            .map(|n| Charge {
-                at: Timestamp::from_unix_millis(0),
-                ..charge(batch * 5_000 + n, 1)
-            })
-            .collect();
-        backend.charge(&charges).await.unwrap();
+        let charges: Vec<_> = (0..5_000).map(|n| charge(batch * 5_000 + n, 1)).collect();
+        let clock = Clock::Manual(clock_at(0));
+        backend.charge(&charges, &clock).await.unwrap();
     }
     backend.close().await.unwrap();
-    let store = open(&path).await;
+    let store = SqliteStore::open(&path).await.unwrap();
     let gone = async {
         let mut counts = Vec::new();
         while counts.last() != Some(&0) {
@@ -394,30 +445,25 @@ async fn a_hundred_thousand_expired_rows_go_without_traffic() {
 async fn a_charge_that_is_late_meets_the_row_of_its_window() {
     let (_folder, path) = folder();
     let mut backend = backend(&path);
-    let short = Charge {
-        counter: Arc::new(Counter {
-            name: "p".to_owned(),
-            window: Duration::from_millis(1),
-        }),
-        ..charge("a", 1)
-    };
-    backend.charge(std::slice::from_ref(&short)).await.unwrap();
-    let deadline = Timestamp::from_unix_millis(NOW + 9_999);
-    assert_eq!(backend.sweep(deadline, None).await.unwrap().count, 0);
-    let late = backend.charge(&[short]).await.unwrap();
-    assert!(!late[0].as_ref().unwrap().is_admitted);
-    let later = Timestamp::from_unix_millis(NOW + 10_001);
-    assert_eq!(backend.sweep(later, None).await.unwrap().count, 1);
+    let short = Policy::try_fixed(1, Duration::from_millis(1)).unwrap();
+    let short = [charge_under(&short, "a")];
+    charge_now(&mut backend, &short).await.unwrap();
+    assert_eq!(sweep_all(&mut backend, NOW + 9_999).await, 0);
+    let late = charge_now(&mut backend, &short).await.unwrap();
+    assert!(!late[0].as_ref().unwrap().is_admitted());
+    assert_eq!(sweep_all(&mut backend, NOW + 10_001).await, 1);
 }
 
 /// A gap in the numbers counts as a parameter, and what comes after it is bound to nothing, in silence.
 #[test]
 fn the_parameters_of_every_statement_are_numbered_without_gaps() {
-    for statement in windows::STATEMENTS
-        .iter()
-        .chain(&room::STATEMENTS)
-        .chain(&schema::STATEMENTS)
-    {
+    let statements = upsert::STATEMENTS
+        .into_iter()
+        .chain(ledger::statements())
+        .chain(tables::statements())
+        .chain(room::statements())
+        .chain(schema::STATEMENTS);
+    for statement in statements {
         assert!(!statement.contains('?'), "{statement}");
         let numbers = statement.split('$').skip(1).filter_map(|rest| {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -473,4 +519,32 @@ async fn the_view_shows_readable_times() {
         "2027-01-15T08:00:00.000Z"
     );
     assert_eq!(rows[0].get::<i64, _>("limit"), 3);
+}
+
+#[tokio::test]
+async fn the_views_of_events_and_buckets_can_be_read() {
+    let (_folder, path) = folder();
+    let store = open(&path).await;
+    for policy in [Policy::sliding(3, 60), Policy::token_bucket(3, 60)] {
+        store
+            .engine
+            .charge(charge_under(&policy, "a"))
+            .await
+            .unwrap();
+    }
+    let views = rows(
+        &path,
+        "SELECT policy, key, at, units, kept_until FROM rate_limit_event_log
+        UNION ALL SELECT policy, key, at, used, kept_until FROM rate_limit_bucket_usage",
+    )
+    .await;
+    let policies = views.iter().map(|row| row.get::<String, _>(0));
+    assert_eq!(
+        policies.collect::<Vec<_>>(),
+        ["sliding-3-60s;sliding;60s", "token-bucket-3-60s;bucket;60s"]
+    );
+    for row in &views {
+        assert_eq!(row.get::<String, _>(2), "2027-01-15T08:00:00.000Z");
+        assert_eq!(row.get::<i64, _>(3), 1);
+    }
 }

@@ -31,7 +31,7 @@ async fn largest_wal(folder: &Path, backend: &mut Sqlite, commits: u32) -> u64 {
         let charges: Vec<_> = (0..5)
             .map(|n| charge((commit * 7 + n * 1_013) % 5_000, u32::MAX))
             .collect();
-        backend.charge(&charges).await.unwrap();
+        charge_now(backend, &charges).await.unwrap();
         backend.maintain().await.unwrap();
         if commit % 100 == 0 {
             let wal = std::fs::metadata(folder.join("limits.db-wal")).unwrap();

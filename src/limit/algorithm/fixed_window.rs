@@ -1,40 +1,7 @@
-//! The fixed window: one counter for each aligned window.
-
-use std::time::Duration;
-
-use super::timestamp::{Timestamp, millis};
+//! The fixed window, and the calendar quota: one counter for each window.
 
 /// The most that is counted of refused units: the largest integer that every JSON reader holds exactly.
 pub(crate) const MOST_DENIED: u64 = (1 << 53) - 1;
-
-/// No charge is answered later than this after its instant.
-pub(crate) const LONGEST_WAY: Duration = Duration::from_secs(10);
-
-/// The window that holds an instant: from `start` until just before `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Span {
-    pub(crate) start: Timestamp,
-    pub(crate) end: Timestamp,
-}
-
-impl Span {
-    /// The window of this length that holds `at`: it starts at `at - at % window`.
-    pub(crate) fn of(at: Timestamp, window: Duration) -> Self {
-        let length = millis(window).max(1);
-        let at = at.unix_millis();
-        let start = Timestamp::from_unix_millis(at.saturating_sub(at.rem_euclid(length)));
-        Self {
-            start,
-            end: start.saturating_add(window),
-        }
-    }
-
-    /// From when on nobody needs the row: it is kept while its window is the current or the previous one, and as long
-    /// as a charge of that window may still be on its way. Without its row such a charge would begin a new count.
-    pub(crate) fn expires_at(self, window: Duration) -> Timestamp {
-        self.end.saturating_add(window.max(LONGEST_WAY))
-    }
-}
 
 /// What one counter holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,11 +15,19 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Asks for `cost` units: admitted when they fit, and counted as refused when not.
-    pub(crate) fn charge(&mut self, limit: u32, cost: u32) -> bool {
-        let fits = admitted(limit, self.used, cost, 1) == 1;
-        *self = self.after(cost, u32::from(fits), u32::from(!fits));
-        fits
+    /// Whether `cost` units still fit.
+    pub(crate) fn fits(self, limit: u32, cost: u32) -> bool {
+        admitted(limit, self.used, cost, 1) == 1
+    }
+
+    /// Uses `cost` units.
+    pub(crate) fn take(&mut self, cost: u32) {
+        *self = self.after(cost, 1, 0);
+    }
+
+    /// Counts `cost` units as refused.
+    pub(crate) fn refuse(&mut self, cost: u32) {
+        *self = self.after(cost, 0, 1);
     }
 
     /// Forgets what was used and refused. The epoch tells the old counts from the new ones.
@@ -123,44 +98,25 @@ mod tests {
 
     use super::*;
 
-    fn at(millis: i64) -> Timestamp {
-        Timestamp::from_unix_millis(millis)
-    }
-
-    #[test]
-    fn a_window_starts_at_the_instant_floored_to_its_length() {
-        let minute = Duration::from_secs(60);
-        let span = Span::of(at(61_000), minute);
-        assert_eq!((span.start, span.end), (at(60_000), at(120_000)));
-        assert_eq!(Span::of(at(119_999), minute), span);
-        assert_eq!(Span::of(at(120_000), minute).start, at(120_000));
-        assert_eq!(Span::of(at(-1), minute).start, at(-60_000));
-        assert_eq!(span.expires_at(minute), at(180_000));
-        let milli = Duration::from_millis(1);
-        assert_eq!(
-            Span::of(at(5), milli).expires_at(milli),
-            at(10_006),
-            "a charge may be on its way"
-        );
-    }
-
-    #[test]
-    fn windows_at_the_ends_of_time_saturate() {
-        let window = Duration::from_secs(60);
-        assert_eq!(Span::of(at(i64::MAX), window).end, at(i64::MAX));
-        assert_eq!(Span::of(at(i64::MIN), window).start, at(i64::MIN));
-        let _ = Span::of(at(i64::MIN), window).expires_at(Duration::MAX);
+    fn charge(usage: &mut Usage, limit: u32, cost: u32) -> bool {
+        let fits = usage.fits(limit, cost);
+        if fits {
+            usage.take(cost);
+        } else {
+            usage.refuse(cost);
+        }
+        fits
     }
 
     #[test]
     fn a_refused_cost_leaves_what_is_left() {
         let mut usage = Usage::default();
         for _ in 0..8 {
-            assert!(usage.charge(10, 1));
+            assert!(charge(&mut usage, 10, 1));
         }
-        assert!(!usage.charge(10, 5));
-        assert!(usage.charge(10, 2));
-        assert!(!usage.charge(10, 1));
+        assert!(!charge(&mut usage, 10, 5));
+        assert!(charge(&mut usage, 10, 2));
+        assert!(!charge(&mut usage, 10, 1));
         assert_eq!((usage.used, usage.denied), (10, 6));
     }
 
@@ -175,7 +131,7 @@ mod tests {
             denied: MOST_DENIED,
             ..Usage::default()
         };
-        assert!(!usage.charge(1, u32::MAX));
+        assert!(!charge(&mut usage, 1, u32::MAX));
         assert_eq!(usage.denied, MOST_DENIED);
     }
 
@@ -190,7 +146,7 @@ mod tests {
             let after = single.after(cost, granted, length - granted);
             let run = Run { after, cost, length, granted };
             for place in 0..length {
-                let admitted = single.charge(limit, cost);
+                let admitted = charge(&mut single, limit, cost);
                 prop_assert_eq!(run.answer(place), (admitted, single));
             }
             prop_assert_eq!(single, after);

@@ -1,0 +1,23 @@
+//! How each algorithm counts: plain functions of (state, now, cost) in integers that saturate.
+//!
+//! `state.rs` is what the rest of the crate calls; it leaves each algorithm to its own file.
+
+#[expect(
+    clippy::module_inception,
+    reason = "a file is named after its one public type"
+)]
+mod algorithm;
+pub(crate) mod fixed_window;
+mod placed;
+pub(crate) mod sliding_counter;
+pub(crate) mod sliding_window;
+mod span;
+mod state;
+pub(crate) mod token_bucket;
+
+pub use self::algorithm::Algorithm;
+#[cfg(feature = "sqlite")]
+pub(crate) use self::placed::SLIGHTLY_AHEAD;
+use self::placed::{Placed, place};
+pub(crate) use self::span::{LONGEST_WAY, Span};
+pub(crate) use self::state::{Found, State, charge};

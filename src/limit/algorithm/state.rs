@@ -1,0 +1,221 @@
+//! What a key has used under a policy, and what follows from it for a charge.
+
+use std::time::Duration;
+
+use super::LONGEST_WAY;
+use super::fixed_window::Usage;
+use super::sliding_counter::{Moment, Pair};
+use super::sliding_window::Log;
+use super::token_bucket::{Bucket, Rate};
+use crate::limit::few::Few;
+use crate::limit::timestamp::millis;
+use crate::limit::{Algorithm, Policy, Timestamp};
+
+/// What a key has used under a policy, as of the instant of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Of fixed windows and calendar quotas.
+    Window(Usage),
+    /// Of the sliding counter.
+    Pair(Pair),
+    /// Of the exact sliding window.
+    Log(Log),
+    /// Of the token bucket.
+    Bucket(Bucket),
+}
+
+/// What became of a charge under one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Whether this policy had room for the charge.
+    pub(crate) fits: bool,
+    /// The state right after the charge, before any later one.
+    pub(crate) state: State,
+}
+
+/// Charges all of the states or none of them: what does not fit counts the attempt, the others stay as they are.
+pub(crate) fn charge(parts: &Few<(&Policy, State)>, cost: u32, now: Timestamp) -> Few<Found> {
+    let fits = |(policy, state): &(&Policy, State)| state.fits(policy, cost, now);
+    let is_admitted = parts.iter().all(fits);
+    parts.map(|part| {
+        let fits = is_admitted || fits(part);
+        let mut state = part.1;
+        if is_admitted {
+            state.take(cost);
+        } else if !fits {
+            state.refuse(cost);
+        }
+        Found { fits, state }
+    })
+}
+
+impl State {
+    /// The state of a key that was never seen.
+    pub(crate) fn unused(policy: &Policy, now: Timestamp) -> Self {
+        match policy.algorithm() {
+            Algorithm::SlidingCounter => Self::Pair(Pair::default()),
+            Algorithm::SlidingWindow => Self::Log(Log::of(now, None, None)),
+            Algorithm::TokenBucket => Self::Bucket(Bucket::full(now)),
+            _ => Self::Window(Usage::default()),
+        }
+    }
+
+    /// That of a bucket which was stored.
+    pub(crate) fn of_bucket(bucket: Bucket, policy: &Policy, now: Timestamp) -> Self {
+        Self::Bucket(bucket.drained(rate(policy), now))
+    }
+
+    /// Whether the clock has stepped back so far that what is stored must be moved, also when nothing is used.
+    pub(crate) fn is_moved(&self) -> bool {
+        match self {
+            Self::Window(_) | Self::Pair(_) => false,
+            Self::Log(log) => log.is_moved,
+            Self::Bucket(bucket) => bucket.is_moved,
+        }
+    }
+
+    /// Whether refused units are counted.
+    pub(crate) fn counts_refusals(&self) -> bool {
+        matches!(self, Self::Window(_) | Self::Pair(_))
+    }
+
+    /// From when on nobody needs what is stored of it.
+    pub(crate) fn expires_at(&self, policy: &Policy, now: Timestamp) -> Timestamp {
+        let used_until = match self {
+            Self::Window(_) | Self::Pair(_) => return policy.expires_at(policy.span(now)),
+            Self::Log(log) => log.newest.unwrap_or(now).saturating_add(policy.period()),
+            Self::Bucket(_) => now.saturating_add(self.reset_after(policy, now)),
+        };
+        used_until.saturating_add(LONGEST_WAY)
+    }
+
+    /// Whether `cost` units fit. A cost of 0 asks for nothing and always does.
+    pub(crate) fn fits(&self, policy: &Policy, cost: u32, now: Timestamp) -> bool {
+        let limit = policy.limit();
+        cost == 0
+            || match self {
+                Self::Window(usage) => usage.fits(limit, cost),
+                Self::Pair(pair) => pair.fits(limit, cost, moment(policy, now)),
+                Self::Log(log) => log.fits(limit, cost),
+                Self::Bucket(bucket) => bucket.fits(limit, cost, rate(policy)),
+            }
+    }
+
+    /// Uses `cost` units.
+    pub(crate) fn take(&mut self, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        match self {
+            Self::Window(usage) => usage.take(cost),
+            Self::Pair(pair) => pair.current.take(cost),
+            Self::Log(log) => log.take(cost),
+            Self::Bucket(bucket) => bucket.take(cost),
+        }
+    }
+
+    /// Counts `cost` units as refused, where that is counted.
+    fn refuse(&mut self, cost: u32) {
+        match self {
+            Self::Window(usage) => usage.refuse(cost),
+            Self::Pair(pair) => pair.current.refuse(cost),
+            Self::Log(_) | Self::Bucket(_) => {}
+        }
+    }
+
+    /// Units in force, rounded up.
+    pub(crate) fn used(&self, policy: &Policy, now: Timestamp) -> u64 {
+        match self {
+            Self::Window(usage) => usage.used,
+            Self::Pair(pair) => pair.used(moment(policy, now)),
+            Self::Log(log) => log.used,
+            Self::Bucket(bucket) => bucket.used_ceil(),
+        }
+    }
+
+    /// Units refused in the current window; 0 where that is not counted.
+    pub(crate) fn denied(&self) -> u64 {
+        match self {
+            Self::Window(usage) => usage.denied,
+            Self::Pair(pair) => pair.current.denied,
+            Self::Log(_) | Self::Bucket(_) => 0,
+        }
+    }
+
+    /// Units that are left, from 0 to the limit.
+    pub(crate) fn remaining(&self, policy: &Policy, now: Timestamp) -> u32 {
+        let left = u64::from(policy.limit()).saturating_sub(self.used(policy, now));
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
+    /// The time until `cost` units fit, if nobody else uses the key: zero when they do now, `None` when they never do.
+    pub(crate) fn fits_after(
+        &self,
+        policy: &Policy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let limit = policy.limit();
+        if cost > limit {
+            return None;
+        }
+        if self.fits(policy, cost, now) {
+            return Some(Duration::ZERO);
+        }
+        let millis = match self {
+            Self::Window(_) => policy.span(now).end.millis_since(now),
+            Self::Pair(pair) => pair.fits_after(limit, cost, moment(policy, now)),
+            Self::Log(log) => log.fits_after(limit, cost, policy.period(), now),
+            Self::Bucket(bucket) => bucket.fits_after(limit, cost, rate(policy), now)?,
+        };
+        Some(Duration::from_millis(millis))
+    }
+
+    /// The time until the whole limit is available again. For windows with a beginning it is their end, in any case.
+    pub(crate) fn reset_after(&self, policy: &Policy, now: Timestamp) -> Duration {
+        Duration::from_millis(match self {
+            Self::Window(_) => policy.span(now).end.millis_since(now),
+            Self::Pair(pair) => pair.empty_after(moment(policy, now)),
+            Self::Log(log) => log.empty_after(policy.period(), now),
+            Self::Bucket(bucket) => bucket.full_after(rate(policy), now).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The time in which no more than what is left should be used: `t` of the `RateLimit` field.
+    ///
+    /// For windows with a beginning it is their end. Otherwise it is the time until there is more; while something is
+    /// left it is also at least as long as what is left takes to be earned, so that a client which spreads what is left
+    /// over it keeps the policy's pace.
+    pub(crate) fn effective_window(&self, policy: &Policy, now: Timestamp) -> Duration {
+        if let Self::Window(_) = self {
+            return self.reset_after(policy, now);
+        }
+        let remaining = self.remaining(policy, now);
+        let more_after = remaining
+            .checked_add(1)
+            .and_then(|cost| self.fits_after(policy, cost, now))
+            .unwrap_or_else(|| policy.window());
+        let pace = u128::from(remaining) * u128::from(millis(policy.window()).unsigned_abs())
+            / u128::from(policy.limit().max(1));
+        more_after.max(Duration::from_millis(
+            u64::try_from(pace).unwrap_or(u64::MAX),
+        ))
+    }
+}
+
+/// Where `now` stands in its window.
+fn moment(policy: &Policy, now: Timestamp) -> Moment {
+    let length = millis(policy.period()).unsigned_abs().max(1);
+    let gone = now.millis_since(policy.span(now).start);
+    Moment {
+        gone: gone.min(length - 1),
+        length,
+    }
+}
+
+fn rate(policy: &Policy) -> Rate {
+    Rate {
+        units: policy.rate(),
+        period: millis(policy.period()).unsigned_abs().max(1),
+    }
+}

@@ -1,0 +1,123 @@
+//! One value or several.
+
+/// One value or several: never none. One alone needs no allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Few<T> {
+    first: T,
+    rest: Box<[T]>,
+}
+
+impl<T> Few<T> {
+    pub(crate) fn one(value: T) -> Self {
+        Self {
+            first: value,
+            rest: Box::default(),
+        }
+    }
+
+    /// `None` when there is nothing in it.
+    pub(crate) fn collect(values: impl IntoIterator<Item = T>) -> Option<Self> {
+        let mut values = values.into_iter();
+        Some(Self {
+            first: values.next()?,
+            rest: values.collect(),
+        })
+    }
+
+    pub(crate) fn first(&self) -> &T {
+        &self.first
+    }
+
+    /// The value, when it is the only one.
+    pub(crate) fn only(&self) -> Option<&T> {
+        self.rest.is_empty().then_some(&self.first)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        1 + self.rest.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        let values = Values {
+            first: Some(&self.first),
+            rest: self.rest.iter(),
+        };
+        debug_assert_eq!(values.len(), self.len());
+        values
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    pub(crate) fn map<'a, U>(&'a self, mut change: impl FnMut(&'a T) -> U) -> Few<U> {
+        Few {
+            first: change(&self.first),
+            rest: self.rest.iter().map(change).collect(),
+        }
+    }
+
+    pub(crate) fn into_map<U>(self, mut change: impl FnMut(T) -> U) -> Few<U> {
+        Few {
+            first: change(self.first),
+            rest: self.rest.into_iter().map(change).collect(),
+        }
+    }
+
+    /// The value at `index`, or the first.
+    pub(crate) fn get_or_first(&self, index: usize) -> &T {
+        index
+            .checked_sub(1)
+            .and_then(|index| self.rest.get(index))
+            .unwrap_or(&self.first)
+    }
+}
+
+/// `Chain` does not know its length.
+struct Values<'a, T> {
+    first: Option<&'a T>,
+    rest: std::slice::Iter<'a, T>,
+}
+
+impl<'a, T> Iterator for Values<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.first.take().or_else(|| self.rest.next())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let length = usize::from(self.first.is_some()) + self.rest.len();
+        (length, Some(length))
+    }
+}
+
+impl<T> DoubleEndedIterator for Values<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.rest.next_back().or_else(|| self.first.take())
+    }
+}
+
+impl<T> ExactSizeIterator for Values<'_, T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_order_from_both_ends() {
+        let few = Few::collect([1, 2, 3]).unwrap();
+        assert_eq!(few.iter().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(few.iter().rev().copied().collect::<Vec<_>>(), [3, 2, 1]);
+        assert_eq!((few.len(), few.iter().len()), (3, 3));
+        assert_eq!([0, 2, 9].map(|index| *few.get_or_first(index)), [1, 3, 1]);
+        assert_eq!(few.map(|n| n * 2), Few::collect([2, 4, 6]).unwrap());
+    }
+
+    #[test]
+    fn none_is_none_and_one_is_the_only_one() {
+        assert_eq!(Few::<u8>::collect([]), None);
+        assert_eq!(Few::one(1).only(), Some(&1));
+        assert_eq!(Few::collect([1, 2]).unwrap().only(), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a policy can't be built.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why a [`Policy`](crate::Policy), or a limiter of several, can't be built.
+///
+/// [`fmt::Debug`] says the same as [`fmt::Display`]: it is what `main` and `unwrap` print.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// The window has no length.
+    ZeroWindow,
+    /// The window is longer than ten years.
+    WindowTooLong,
+    /// The window has a fraction of a millisecond.
+    WindowFraction,
+    /// The name, shortened to 80 characters, is no valid one.
+    InvalidName(String),
+    /// The burst of a token bucket would take longer than ten years to come back, or for ever since its rate is 0.
+    BurstTooLarge,
+    /// A burst was set on a policy that is no token bucket.
+    BurstWithoutBucket,
+    /// There is no policy in the list.
+    NoPolicy,
+    /// Two policies of one limiter have this name. Names are compared without regard to case.
+    DuplicateName(String),
+    /// A name or a burst was set on a limiter of several policies, which can't tell for which of them it is.
+    SeveralPolicies,
+}
+
+impl fmt::Debug for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidName(name) => {
+                return write!(
+                    f,
+                    "{name:?} can't name a policy: use 1 to 64 characters, a letter first, then letters, digits and _ . : / * -"
+                );
+            }
+            Self::DuplicateName(name) => {
+                return write!(
+                    f,
+                    "two policies of one rate limit are named {name}: give each a name of its own with .name(\"…\")"
+                );
+            }
+            Self::ZeroWindow => {
+                "a rate limit's window is 0: give at least 1 ms; the arguments are (limit, seconds)"
+            }
+            Self::WindowTooLong => {
+                "a rate limit's window is longer than 10 years: the arguments are (limit, seconds)"
+            }
+            Self::WindowFraction => {
+                "a rate limit's window has a fraction of a millisecond: give whole milliseconds"
+            }
+            Self::BurstTooLarge => {
+                "a token bucket's burst takes longer than 10 years to come back: set a smaller one, or a higher rate"
+            }
+            Self::BurstWithoutBucket => {
+                "a burst was set on a policy that is no token bucket: begin with token_bucket(rate, seconds)"
+            }
+            Self::NoPolicy => "a rate limit without any policy: give at least one",
+            Self::SeveralPolicies => {
+                "a name or a burst is for one policy, and this rate limit has several: set it on the policy instead"
+            }
+        })
+    }
+}
+
+impl Error for PolicyError {}

@@ -1,0 +1,153 @@
+//! What one policy of a decision says.
+
+use std::time::Duration;
+
+use super::algorithm::{Found, State};
+use super::{Key, Policy, Timestamp};
+
+/// What one policy of a [`Decision`](crate::Decision) says for its key: whether it had room, what is left, and when there
+/// is more.
+///
+/// A charge is admitted when every policy has room for it. One that another policy refused has used nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    policy: Policy,
+    key: Key,
+    cost: u32,
+    decided_at: Timestamp,
+    found: Found,
+}
+
+impl Verdict {
+    /// What follows from the state that a charge, or a look, has left.
+    pub(crate) fn new(
+        policy: Policy,
+        key: Key,
+        cost: u32,
+        decided_at: Timestamp,
+        found: Found,
+    ) -> Self {
+        Self {
+            policy,
+            key,
+            cost,
+            decided_at,
+            found,
+        }
+    }
+
+    /// "Allowed", said without having asked the store.
+    pub(super) fn degraded(policy: Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
+        let state = State::unused(&policy, decided_at);
+        Self::new(policy, key, cost, decided_at, Found { fits: true, state })
+    }
+
+    /// This verdict, of a charge that was made, by the limit of another policy on the same counter: it takes no charge of
+    /// its own.
+    pub(crate) fn held_to(&self, policy: &Policy) -> Self {
+        let used = self.found.state.used(policy, self.decided_at);
+        Self {
+            policy: policy.clone(),
+            found: Found {
+                fits: used <= u64::from(policy.limit()),
+                ..self.found
+            },
+            ..self.clone()
+        }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The key that this policy counts by.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The units that were asked for.
+    #[must_use]
+    pub fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// Whether this policy had room for the charge.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.found.fits
+    }
+
+    /// Whether this policy was violated.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        !self.found.fits
+    }
+
+    /// Units in force, this charge included when it was admitted; rounded up.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.found.state.used(&self.policy, self.decided_at)
+    }
+
+    /// Units in force and those that this policy refused in the current window; at most 2^53 - 1 of those.
+    ///
+    /// The exact sliding window and the token bucket do not record what they refuse: there it is [`used`](Self::used).
+    #[must_use]
+    pub fn attempts(&self) -> u64 {
+        self.used().saturating_add(self.found.state.denied())
+    }
+
+    /// Units that are left, from 0 to the limit.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.found.state.remaining(&self.policy, self.decided_at)
+    }
+
+    /// The instant at which it was decided.
+    #[must_use]
+    pub fn decided_at(&self) -> Timestamp {
+        self.decided_at
+    }
+
+    /// The time from [`decided_at`](Self::decided_at) until the whole limit is available again; for windows with a
+    /// beginning the time until their end.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.found.state.reset_after(&self.policy, self.decided_at)
+    }
+
+    /// The time after which this policy has room for the same charge, if nobody else uses the key.
+    ///
+    /// `None` when it had room, and when no wait helps: a limit of 0, or a cost above the limit.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.is_allowed() {
+            return None;
+        }
+        let cost = self.cost.max(1);
+        self.found
+            .state
+            .fits_after(&self.policy, cost, self.decided_at)
+    }
+
+    /// Whether no wait helps.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.is_denied() && self.retry_after().is_none()
+    }
+
+    /// The time in which no more than [`remaining`](Self::remaining) should be used. It never ends after a wait that is
+    /// told.
+    pub(crate) fn effective_window(&self) -> Duration {
+        let window = self
+            .found
+            .state
+            .effective_window(&self.policy, self.decided_at);
+        match self.retry_after() {
+            Some(retry_after) => window.min(retry_after),
+            None => window,
+        }
+    }
+}

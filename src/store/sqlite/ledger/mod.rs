@@ -1,0 +1,167 @@
+//! A batch of charges that one statement can't decide: its rows are read, `limit` decides, the rows are written back. All
+//! of it is one transaction, in two calls.
+//!
+//! `states.rs` holds the batch's states between reading and writing, `waits.rs` finds when refused charges fit.
+
+mod states;
+mod waits;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use self::states::Ledger;
+use super::Database;
+use super::tables::{buckets, events, windows};
+use crate::clock::{self, Clock};
+use crate::limit::Timestamp;
+use crate::store::{Charge, Outcome, StoreError};
+
+/// Reads all states of a batch. `$1` to `$3` are arrays for the three tables, `$4` is now, `$5` what counts as now.
+static LOOK: LazyLock<String> =
+    LazyLock::new(|| [windows::SELECT, events::SELECT, buckets::SELECT].join(";"));
+/// The same, with the write lock taken first: a transaction that reads and then writes would be refused at once when
+/// another process has written in between.
+static BEGIN: LazyLock<String> = LazyLock::new(|| format!("BEGIN IMMEDIATE;{}", *LOOK));
+/// Writes all states of a batch. `$1`, `$2` and `$4` are rows for the three tables, `$3` is what events to trim.
+static WRITE: LazyLock<String> = LazyLock::new(|| {
+    [
+        windows::INSERT,
+        events::INSERT,
+        events::TRIM,
+        buckets::INSERT,
+        "COMMIT",
+    ]
+    .join(";")
+});
+const COMMIT: &str = "COMMIT";
+
+/// The instant of a batch is read before the lock is waited for. When that took longer, others may have stored what lies
+/// so far ahead of it that it would look like a clock that has stepped back.
+const LATEST_LOCK: Duration = Duration::from_millis(900);
+const ATTEMPTS: u32 = 3;
+
+#[cfg(test)]
+pub(super) fn statements() -> [&'static str; 6] {
+    [
+        &LOOK,
+        &BEGIN,
+        &WRITE,
+        events::FIND,
+        events::MOVE,
+        events::REBASE,
+    ]
+}
+
+/// What became of a batch.
+pub(super) struct Batch {
+    pub(super) answers: Vec<Result<Outcome, StoreError>>,
+    /// Rows that are there now and were not before, and the reverse.
+    pub(super) new_rows: u64,
+    pub(super) deleted_rows: u64,
+}
+
+/// Charges a batch. With a cap, `rows_left` is how many rows may be added: a charge that needs more gets an error.
+/// `None` stands for a batch that was not applied, since rows must be deleted first.
+pub(super) async fn charge(
+    database: &mut Database,
+    charges: &[Charge],
+    clock: &Clock,
+    cap: Option<Cap>,
+) -> Result<Option<Batch>, StoreError> {
+    let batch = charge_in_transaction(database, charges, clock, cap).await;
+    if !matches!(batch, Ok(Some(_))) {
+        database.roll_back().await;
+    }
+    batch
+}
+
+/// How many rows a batch may add.
+#[derive(Clone, Copy)]
+pub(super) struct Cap {
+    pub(super) rows_left: u64,
+    /// Whether to apply what fits when not all does.
+    pub(super) is_last_attempt: bool,
+}
+
+async fn charge_in_transaction(
+    database: &mut Database,
+    charges: &[Charge],
+    clock: &Clock,
+    cap: Option<Cap>,
+) -> Result<Option<Batch>, StoreError> {
+    let mut ledger = begin(database, charges, clock).await?;
+    ledger.mend(database).await?;
+    let mut answers = ledger.decide(charges, cap);
+    if ledger.is_short && cap.is_some_and(|cap| !cap.is_last_attempt) {
+        return Ok(None);
+    }
+    if let Some(finds) = ledger.finds()? {
+        let rows = database
+            .within(sqlx::query(events::FIND).bind(finds))
+            .await?;
+        ledger.tell_waits(&rows, &mut answers)?;
+    }
+    let deleted_rows = ledger.write(database).await?;
+    Ok(Some(Batch {
+        answers,
+        new_rows: ledger.new_rows,
+        deleted_rows,
+    }))
+}
+
+/// Takes the lock, and reads what the batch needs.
+async fn begin<'a>(
+    database: &mut Database,
+    charges: &'a [Charge],
+    clock: &Clock,
+) -> Result<Ledger<'a>, StoreError> {
+    for _ in 0..ATTEMPTS {
+        let asked_at = clock::monotonic();
+        let mut ledger = Ledger::of(charges, clock.now());
+        let query = ledger.bound(&BEGIN)?;
+        let rows = database.begin(query).await?;
+        if clock::monotonic().duration_since(asked_at) < LATEST_LOCK {
+            ledger.read(&rows)?;
+            return Ok(ledger);
+        }
+        database.roll_back().await;
+    }
+    Err(StoreError::DeadlineExceeded)
+}
+
+/// Looks, without changing anything.
+pub(super) async fn look(
+    database: &mut Database,
+    looks: &[Charge],
+    now: Timestamp,
+) -> Result<Vec<Outcome>, StoreError> {
+    let mut ledger = Ledger::of(looks, now);
+    let rows = database.fetch_all(ledger.bound(&LOOK)?).await?;
+    ledger.read(&rows)?;
+    let mut answers = Vec::with_capacity(looks.len());
+    for (index, look) in looks.iter().enumerate() {
+        let found = look.look(now, &ledger.states(look, index));
+        ledger.note_waits(look, index, &found);
+        answers.push(Ok(Outcome { at: now, found }));
+    }
+    let finds = ledger.finds()?;
+    if let Some(finds) = finds {
+        let rows = database
+            .fetch_all(sqlx::query(events::FIND).bind(finds))
+            .await?;
+        ledger.tell_waits(&rows, &mut answers)?;
+    }
+    answers.into_iter().collect()
+}
+
+/// Which of the charges have all the rows that they would write to.
+pub(super) async fn known(
+    database: &mut Database,
+    charges: &[Charge],
+    now: Timestamp,
+) -> Result<Vec<bool>, StoreError> {
+    let mut ledger = Ledger::of(charges, now);
+    let rows = database.fetch_all(ledger.bound(&LOOK)?).await?;
+    ledger.read(&rows)?;
+    Ok(ledger.known())
+}

@@ -1,0 +1,357 @@
+//! The states of a batch, from reading to writing.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::Cap;
+use super::waits::Wait;
+use crate::limit::Timestamp;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::algorithm::sliding_counter::Pair;
+use crate::limit::algorithm::{Found, SLIGHTLY_AHEAD, Span, State};
+use crate::limit::few::Few;
+use crate::limit::timestamp::millis;
+use crate::store::sqlite::Database;
+use crate::store::sqlite::room::Hold;
+use crate::store::sqlite::tables::{
+    Slot, buckets, decoding, events, fault, json, unsigned, windows,
+};
+use crate::store::{Charge, Outcome, Part, StoreError};
+
+/// The states of one table, each once.
+pub(super) struct Slots<K, V> {
+    places: HashMap<K, usize>,
+    pub(super) entries: Vec<V>,
+}
+
+impl<K: Eq + Hash, V> Slots<K, V> {
+    fn new() -> Self {
+        Self {
+            places: HashMap::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    fn place(&mut self, key: K, entry: impl FnOnce() -> V) -> usize {
+        let entries = &mut self.entries;
+        *self.places.entry(key).or_insert_with(|| {
+            entries.push(entry());
+            entries.len() - 1
+        })
+    }
+}
+
+/// Where the state of a part is.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Window(usize),
+    Pair { previous: usize, current: usize },
+    Log(usize),
+    Bucket(usize),
+}
+
+/// The states of a batch, from reading to writing.
+pub(super) struct Ledger<'a> {
+    now: Timestamp,
+    windows: Slots<(&'a str, &'a str, i64), windows::Entry<'a>>,
+    pub(super) events: Slots<(&'a str, &'a str), events::Entry<'a>>,
+    buckets: Slots<(&'a str, &'a str), buckets::Entry<'a>>,
+    /// For each charge where the states of its parts are.
+    pub(super) places: Vec<Few<Place>>,
+    pub(super) waits: Vec<Wait>,
+    pub(super) new_rows: u64,
+    /// Whether a charge found no room for its rows.
+    pub(super) is_short: bool,
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn of(charges: &'a [Charge], now: Timestamp) -> Self {
+        let mut ledger = Self {
+            now,
+            windows: Slots::new(),
+            events: Slots::new(),
+            buckets: Slots::new(),
+            places: Vec::with_capacity(charges.len()),
+            waits: Vec::new(),
+            new_rows: 0,
+            is_short: false,
+        };
+        for charge in charges {
+            let places = charge.parts.map(|part| ledger.place(part));
+            ledger.places.push(places);
+        }
+        ledger
+    }
+
+    fn place(&mut self, part: &'a Part) -> Place {
+        let now = self.now;
+        let key = (&*part.rule.counter, part.key.as_str());
+        match State::unused(part.policy(), now) {
+            State::Window(_) => Place::Window(self.window(part, part.span(now))),
+            State::Pair(_) => Place::Pair {
+                previous: self.window(part, part.span_before(now)),
+                current: self.window(part, part.span(now)),
+            },
+            State::Log(_) => {
+                let entry = || events::Entry::new(part, now);
+                Place::Log(self.events.place(key, entry))
+            }
+            State::Bucket(_) => {
+                let entry = || buckets::Entry::new(part, now);
+                Place::Bucket(self.buckets.place(key, entry))
+            }
+        }
+    }
+
+    fn window(&mut self, part: &'a Part, span: Span) -> usize {
+        let start = span.start.unix_millis();
+        let key = (&*part.rule.counter, part.key.as_str(), start);
+        self.windows.place(key, || windows::Entry {
+            part,
+            start,
+            expires_at: part.policy().expires_at(span).unix_millis(),
+            usage: Usage::default(),
+            last_cost: 0,
+            exists: false,
+            is_changed: false,
+        })
+    }
+
+    /// A statement that reads, with what it takes.
+    pub(super) fn bound(&self, statement: &'static str) -> Result<Bound, StoreError> {
+        let windows: Vec<_> = self
+            .windows
+            .entries
+            .iter()
+            .map(windows::Entry::look)
+            .collect();
+        let events: Vec<_> = self
+            .events
+            .entries
+            .iter()
+            .map(events::Entry::look)
+            .collect();
+        let buckets: Vec<_> = self
+            .buckets
+            .entries
+            .iter()
+            .map(buckets::Entry::look)
+            .collect();
+        Ok(sqlx::query(statement)
+            .bind(json(&windows)?)
+            .bind(json(&events)?)
+            .bind(json(&buckets)?)
+            .bind(self.now.unix_millis())
+            .bind(millis(SLIGHTLY_AHEAD)))
+    }
+
+    pub(super) fn read(&mut self, rows: &[SqliteRow]) -> Result<(), StoreError> {
+        for row in rows {
+            let table: i64 = row.try_get(0).map_err(decoding)?;
+            let index = usize::try_from(unsigned(row, 1)?).unwrap_or(usize::MAX);
+            let slot: Option<&mut dyn Slot> = match table {
+                0 => self.windows.entries.get_mut(index).map(|slot| slot as _),
+                1 => self.events.entries.get_mut(index).map(|slot| slot as _),
+                _ => self.buckets.entries.get_mut(index).map(|slot| slot as _),
+            };
+            slot.ok_or_else(|| fault("a row came back that was not asked for"))?
+                .read(row)?;
+        }
+        Ok(())
+    }
+
+    /// Puts events right that a clock which has stepped back has left ahead, and totals that have become too large; then
+    /// all is read again.
+    pub(super) async fn mend(&mut self, database: &mut Database) -> Result<(), StoreError> {
+        let mut is_mended = false;
+        for entry in &self.events.entries {
+            let (counter, key, _) = entry.look();
+            if entry.log.is_moved {
+                let expires_at = State::Log(entry.log).expires_at(entry.part.policy(), self.now);
+                let query = sqlx::query(events::MOVE)
+                    .bind(counter)
+                    .bind(key)
+                    .bind(self.now.unix_millis())
+                    .bind(expires_at.unix_millis());
+                database.within(query).await?;
+                is_mended = true;
+            }
+            if let Some(excess) = entry.excess() {
+                let query = sqlx::query(events::REBASE)
+                    .bind(counter)
+                    .bind(key)
+                    .bind(excess);
+                database.within(query).await?;
+                is_mended = true;
+            }
+        }
+        if is_mended {
+            let rows = database.within(self.bound(&super::LOOK)?).await?;
+            self.read(&rows)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn states(&self, charge: &Charge, index: usize) -> Few<State> {
+        let unused = |part: &Part| State::unused(part.policy(), self.now);
+        match self.places.get(index) {
+            Some(places) => places.map(|place| self.state(*place)),
+            None => charge.parts.map(unused),
+        }
+    }
+
+    fn state(&self, place: Place) -> State {
+        let usage = |index: usize| self.windows.entries[index].usage;
+        match place {
+            Place::Window(index) => State::Window(usage(index)),
+            Place::Pair { previous, current } => State::Pair(Pair {
+                previous: usage(previous),
+                current: usage(current),
+            }),
+            Place::Log(index) => State::Log(self.events.entries[index].log),
+            Place::Bucket(index) => self.buckets.entries[index].state,
+        }
+    }
+
+    /// Which of the charges have all the rows that they would write to.
+    pub(super) fn known(&self) -> Vec<bool> {
+        let is_known = |places: &Few<Place>| places.iter().all(|place| self.exists(*place));
+        self.places.iter().map(is_known).collect()
+    }
+
+    /// Whether there is a row for what the place would store next.
+    fn exists(&self, place: Place) -> bool {
+        match place {
+            Place::Window(index) | Place::Pair { current: index, .. } => {
+                self.windows.entries[index].exists
+            }
+            Place::Log(index) => self.events.entries[index].has_row(),
+            Place::Bucket(index) => self.buckets.entries[index].exists,
+        }
+    }
+
+    /// Decides the charges one after another.
+    pub(super) fn decide(&mut self, charges: &'a [Charge], cap: Option<Cap>) -> Answers {
+        let mut answers = Vec::with_capacity(charges.len());
+        for (index, charge) in charges.iter().enumerate() {
+            let states = self.states(charge, index);
+            let found = charge.decide(self.now, &states);
+            let new = self.new_rows_of(index, &found);
+            if cap.is_some_and(|cap| self.new_rows + new > cap.rows_left) {
+                self.is_short = true;
+                answers.push(Err(StoreError::Full));
+                continue;
+            }
+            self.new_rows += new;
+            let is_admitted = found.iter().all(|found| found.fits);
+            let places = self.places[index].clone();
+            for ((part, place), found) in charge.parts.iter().zip(places.iter()).zip(found.iter()) {
+                let units = if is_admitted { charge.cost } else { 0 };
+                self.apply(part, *place, found, units, charge.cost, cap.is_some());
+            }
+            self.note_waits(charge, index, &found);
+            answers.push(Ok(Outcome {
+                at: self.now,
+                found,
+            }));
+        }
+        answers
+    }
+
+    /// How many rows a charge adds.
+    fn new_rows_of(&self, index: usize, found: &Few<Found>) -> u64 {
+        let is_admitted = found.iter().all(|found| found.fits);
+        let places = self.places[index].iter().zip(found.iter());
+        let new = places.filter(|(place, found)| {
+            let counts_refusal = !found.fits && found.state.counts_refusals();
+            (is_admitted || counts_refusal) && !self.exists(**place)
+        });
+        new.count() as u64
+    }
+
+    fn apply(
+        &mut self,
+        part: &'a Part,
+        place: Place,
+        found: &Found,
+        units: u32,
+        cost: u32,
+        is_capped: bool,
+    ) {
+        let hold = Hold::of(&found.state, found.fits, part.policy(), self.now);
+        match (place, found.state) {
+            (Place::Window(index), State::Window(usage))
+            | (Place::Pair { current: index, .. }, State::Pair(Pair { current: usage, .. })) => {
+                let entry = &mut self.windows.entries[index];
+                if units > 0 || !found.fits {
+                    entry.part = part;
+                    entry.usage = usage;
+                    entry.last_cost = cost;
+                    entry.exists = true;
+                    entry.is_changed = true;
+                }
+            }
+            (Place::Log(index), State::Log(log)) => {
+                let entry = &mut self.events.entries[index];
+                entry.part = part;
+                if units > 0 {
+                    entry.log = log;
+                    entry.units += u64::from(units);
+                    entry.hold = hold.rank();
+                } else if is_capped && !found.fits && (entry.exists() || entry.units > 0) {
+                    entry.is_held |= entry.hold != hold.rank();
+                    entry.hold = hold.rank();
+                }
+            }
+            (Place::Bucket(index), state @ State::Bucket(_)) => {
+                let entry = &mut self.buckets.entries[index];
+                entry.part = part;
+                if units > 0 {
+                    entry.state = state;
+                    entry.hold = hold.rank();
+                    entry.exists = true;
+                    entry.is_changed = true;
+                } else if is_capped && !found.fits && entry.exists {
+                    entry.is_changed |= entry.hold != hold.rank();
+                    entry.hold = hold.rank();
+                }
+            }
+            // A place is made for the algorithm of its part.
+            _ => {}
+        }
+    }
+
+    /// Writes what has changed and commits. Says how many rows that deleted.
+    pub(super) async fn write(&self, database: &mut Database) -> Result<u64, StoreError> {
+        let windows = self.windows.entries.iter().filter(|entry| entry.is_changed);
+        let windows: Vec<_> = windows.map(windows::Entry::row).collect();
+        let events = self
+            .events
+            .entries
+            .iter()
+            .filter(|entry| entry.is_changed());
+        let trims: Vec<_> = events.clone().filter_map(events::Entry::trim).collect();
+        let events: Vec<_> = events.map(events::Entry::row).collect();
+        let buckets = self.buckets.entries.iter().filter(|entry| entry.is_changed);
+        let buckets: Vec<_> = buckets.filter_map(buckets::Entry::row).collect();
+        if windows.is_empty() && events.is_empty() && buckets.is_empty() {
+            database.end(sqlx::query(super::COMMIT)).await?;
+            return Ok(0);
+        }
+        let query = sqlx::query(&**super::WRITE)
+            .bind(json(&windows)?)
+            .bind(json(&events)?)
+            .bind(json(&trims)?)
+            .bind(json(&buckets)?);
+        let rows = database.end(query).await?;
+        rows.first().map_or(Ok(0), |row| unsigned(row, 0))
+    }
+}
+
+/// An answer for each charge, in its place.
+pub(super) type Answers = Vec<Result<Outcome, StoreError>>;
+/// A statement with what it takes.
+pub(super) type Bound = sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;

@@ -1,0 +1,126 @@
+//! `rate_limit_buckets`: how much of each token bucket is used, as of an instant.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::{Slot, decoding, unsigned};
+use crate::limit::Timestamp;
+use crate::limit::algorithm::State;
+use crate::limit::algorithm::token_bucket::Bucket;
+use crate::store::{Part, Reset, StoreError};
+
+/// Reads buckets. `$3` is an array of `[policy, key]`.
+pub(in crate::store::sqlite) const SELECT: &str = "
+SELECT 2, look.key, at, used, parts, hold
+FROM json_each($3) AS look
+CROSS JOIN rate_limit_buckets AS buckets
+    ON buckets.policy = look.value ->> 0 AND buckets.key = look.value ->> 1
+";
+
+/// Writes buckets as they are to be. `$4` is an array of `Entry::row`.
+pub(in crate::store::sqlite) const INSERT: &str = "
+INSERT INTO rate_limit_buckets (policy, key, at, used, parts, hold, expires_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6
+FROM json_each($4)
+WHERE true
+ON CONFLICT (policy, key) DO UPDATE SET
+    at = excluded.at,
+    used = excluded.used,
+    parts = excluded.parts,
+    hold = excluded.hold,
+    expires_at = excluded.expires_at
+";
+
+/// Deletes the buckets of the keys from `$2` to `$3`, both included, and below `$4`, and tells them.
+pub(super) const RESET: &str = "
+BEGIN IMMEDIATE;
+SELECT at, used, parts FROM rate_limit_buckets
+WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
+DELETE FROM rate_limit_buckets
+WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
+COMMIT
+";
+
+/// The key that ends a page of the keys after `$2` and below `$3`.
+pub(super) const KEY_PAGE_END: &str = "
+SELECT key FROM rate_limit_buckets
+WHERE policy = $1 AND key > $2 AND key < $3
+ORDER BY key LIMIT 1 OFFSET $4
+";
+
+/// A bucket, as a batch finds it and leaves it.
+pub(in crate::store::sqlite) struct Entry<'a> {
+    /// The part of the charge that came last, for its policy.
+    pub(in crate::store::sqlite) part: &'a Part,
+    now: Timestamp,
+    pub(in crate::store::sqlite) state: State,
+    pub(in crate::store::sqlite) hold: u8,
+    pub(in crate::store::sqlite) exists: bool,
+    pub(in crate::store::sqlite) is_changed: bool,
+}
+
+impl Slot for Entry<'_> {
+    fn read(&mut self, row: &SqliteRow) -> Result<(), StoreError> {
+        self.state = State::of_bucket(bucket(row, 2)?, self.part.policy(), self.now);
+        self.hold = u8::try_from(unsigned(row, 5)?).unwrap_or(u8::MAX);
+        self.exists = true;
+        self.is_changed = self.state.is_moved();
+        Ok(())
+    }
+}
+
+fn bucket(row: &SqliteRow, column: usize) -> Result<Bucket, StoreError> {
+    let at = row.try_get(column).map_err(decoding)?;
+    Ok(Bucket {
+        at: Timestamp::from_unix_millis(at),
+        used: unsigned(row, column + 1)?,
+        parts: unsigned(row, column + 2)?,
+        is_moved: false,
+    })
+}
+
+impl<'a> Entry<'a> {
+    pub(in crate::store::sqlite) fn new(part: &'a Part, now: Timestamp) -> Self {
+        Self {
+            part,
+            now,
+            state: State::unused(part.policy(), now),
+            hold: 0,
+            exists: false,
+            is_changed: false,
+        }
+    }
+
+    /// What `SELECT` takes.
+    pub(in crate::store::sqlite) fn look(&self) -> (&str, &str) {
+        (&self.part.rule.counter, self.part.key.as_str())
+    }
+
+    /// What `INSERT` takes.
+    pub(in crate::store::sqlite) fn row(&self) -> Option<impl serde::Serialize> {
+        let State::Bucket(bucket) = self.state else {
+            return None;
+        };
+        let expires_at = self.state.expires_at(self.part.policy(), bucket.at);
+        Some((
+            &self.part.rule.counter,
+            self.part.key.as_str(),
+            bucket.at.unix_millis(),
+            bucket.used,
+            bucket.parts,
+            self.hold,
+            expires_at.unix_millis(),
+        ))
+    }
+}
+
+/// The units in force of the buckets that `RESET` told.
+pub(super) fn used(reset: &Reset, rows: &[SqliteRow]) -> Result<u64, StoreError> {
+    let policy = reset.part.policy();
+    let mut units: u64 = 0;
+    for row in rows {
+        let state = State::of_bucket(bucket(row, 0)?, policy, reset.at);
+        units = units.saturating_add(state.used(policy, reset.at));
+    }
+    Ok(units)
+}

@@ -1,0 +1,50 @@
+//! The tables, and the statements on each of them.
+
+pub(super) mod buckets;
+pub(super) mod events;
+mod resetting;
+mod rows;
+pub(super) mod schema;
+mod sweeping;
+pub(super) mod windows;
+
+pub(super) use self::resetting::reset;
+pub(super) use self::rows::{Slot, decoding, fault, json, unsigned};
+pub(super) use self::sweeping::sweep;
+
+use crate::limit::{Algorithm, Policy};
+
+/// All statements but those of `ledger.rs`, which has its own list.
+#[cfg(test)]
+pub(super) fn statements() -> impl Iterator<Item = &'static str> {
+    let resets = [
+        windows::RESET,
+        windows::KEY_PAGE_END,
+        events::RESET,
+        events::KEY_PAGE_END,
+        buckets::RESET,
+        buckets::KEY_PAGE_END,
+    ];
+    resets.into_iter().chain(sweeping::statements())
+}
+
+/// The tables with rows that expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Windows,
+    Events,
+    Buckets,
+}
+
+impl Table {
+    pub(super) const ALL: [Self; 3] = [Self::Windows, Self::Events, Self::Buckets];
+
+    /// The table in which the counters of a policy are.
+    pub(super) fn of(policy: &Policy) -> Self {
+        match policy.algorithm() {
+            Algorithm::SlidingWindow => Self::Events,
+            Algorithm::TokenBucket => Self::Buckets,
+            _ => Self::Windows,
+        }
+    }
+}

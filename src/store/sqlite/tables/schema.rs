@@ -1,0 +1,156 @@
+//! The tables, and which version of them a file has.
+
+use sqlx::{Row, SqliteConnection};
+
+use crate::store::sqlite::OpenError;
+
+/// The version that this crate writes.
+pub(in crate::store::sqlite) const VERSION: i64 = 2;
+/// The oldest version of this crate's schema whose code can work on a file of `VERSION`: a rolled-back deploy goes on.
+const OLDEST_READER: i64 = 1;
+
+/// All of it in one transaction, so that processes that start at once each find all or nothing.
+///
+/// `rate_limit_windows` has a row for each counter and window:
+/// `used` is what was admitted, and decides; `denied` is what was refused, and is only told. `granted`, `last_limit` and
+/// `last_cost` are of the last statement: how many of its charges it admitted, and what they asked for. `epoch` counts
+/// resets. The row is needed until `expires_at`. Instants are milliseconds since 1970 in UTC.
+///
+/// `rate_limit_events` has a row for each millisecond in which an exact sliding window admitted something: `units` of
+/// then, and `total`, those of the key so far. `rate_limit_buckets` has a row for each token bucket: what of it was used
+/// at `at`, whole units and parts of one. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
+///
+/// Each statement leaves what is there alone, so an older file gets what it lacks.
+const CREATE: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS rate_limit_schema (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    version INTEGER NOT NULL,
+    oldest_reader INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS rate_limit_windows (
+    policy TEXT NOT NULL,
+    key TEXT NOT NULL,
+    window_start INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    denied INTEGER NOT NULL,
+    granted INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    last_limit INTEGER NOT NULL,
+    last_cost INTEGER NOT NULL,
+    PRIMARY KEY (policy, key, window_start)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rate_limit_events (
+    policy TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    units INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    hold INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (policy, key, at)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rate_limit_buckets (
+    policy TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    parts INTEGER NOT NULL,
+    hold INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (policy, key)
+) STRICT, WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS rate_limit_event_log AS
+SELECT
+    policy,
+    key,
+    strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at,
+    units,
+    strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
+FROM rate_limit_events;
+CREATE VIEW IF NOT EXISTS rate_limit_bucket_usage AS
+SELECT
+    policy,
+    key,
+    strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at,
+    used + (parts > 0) AS used,
+    strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
+FROM rate_limit_buckets;
+CREATE VIEW IF NOT EXISTS rate_limit_usage AS
+SELECT
+    policy,
+    key,
+    strftime('%Y-%m-%dT%H:%M:%fZ', window_start / 1000.0, 'unixepoch') AS window_start,
+    used,
+    last_limit AS \"limit\",
+    denied,
+    strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
+FROM rate_limit_windows;
+INSERT INTO rate_limit_schema (id, version, oldest_reader) VALUES (1, $1, $2)
+ON CONFLICT (id) DO UPDATE SET version = max(version, excluded.version);
+COMMIT;
+";
+
+#[cfg(test)]
+pub(in crate::store::sqlite) const STATEMENTS: [&str; 1] = [CREATE];
+
+/// Creates what is missing, or refuses a file that is too new.
+pub(in crate::store::sqlite) async fn ensure(
+    connection: &mut SqliteConnection,
+) -> Result<Result<(), OpenError>, sqlx::Error> {
+    if let Some(found) = versions(connection).await?
+        && (found.version >= VERSION || found.oldest_reader > VERSION)
+    {
+        return Ok(found.check());
+    }
+    sqlx::query(CREATE)
+        .bind(VERSION)
+        .bind(OLDEST_READER)
+        .fetch_all(&mut *connection)
+        .await?;
+    // Another process, and another version of this crate, may have come first.
+    Ok(match versions(connection).await? {
+        Some(found) => found.check(),
+        None => Err(OpenError::failed(sqlx::Error::RowNotFound)),
+    })
+}
+
+/// What a file says of itself.
+struct Versions {
+    version: i64,
+    /// The oldest version whose code can work on the file.
+    oldest_reader: i64,
+}
+
+impl Versions {
+    fn check(&self) -> Result<(), OpenError> {
+        if self.oldest_reader > VERSION {
+            return Err(OpenError::SchemaTooNew {
+                oldest_reader: self.oldest_reader,
+                supported: VERSION,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// `None` when there is no schema yet.
+async fn versions(connection: &mut SqliteConnection) -> Result<Option<Versions>, sqlx::Error> {
+    let tables = sqlx::query("SELECT 1 FROM sqlite_schema WHERE name = 'rate_limit_schema'")
+        .fetch_all(&mut *connection)
+        .await?;
+    if tables.is_empty() {
+        return Ok(None);
+    }
+    let rows = sqlx::query("SELECT version, oldest_reader FROM rate_limit_schema")
+        .fetch_all(&mut *connection)
+        .await?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(Some(Versions {
+        version: row.try_get(0)?,
+        oldest_reader: row.try_get(1)?,
+    }))
+}

@@ -1,0 +1,209 @@
+//! The suite that every store must pass.
+
+mod algorithms;
+mod clocks;
+mod model;
+mod properties;
+mod several;
+mod windows;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+pub(super) use self::{algorithms::*, clocks::*, properties::*, several::*, windows::*};
+use super::{Charge, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
+use crate::clock::ManualClock;
+use crate::limit::algorithm::State;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::few::Few;
+use crate::limit::{Decision, Key, Policy, Timestamp, Verdict};
+
+pub(super) const NOON: i64 = 1_800_000_000_000;
+
+/// A store under test, on a clock that stands still.
+pub(super) struct Subject {
+    pub(super) store: StoreHandle,
+    pub(super) clock: ManualClock,
+    runtime: Runtime,
+    /// What must outlive the store.
+    _keep: Box<dyn Send>,
+}
+
+impl Subject {
+    pub(super) fn new<S: Store, K: Send + 'static>(
+        open: impl AsyncFnOnce(ManualClock) -> (S, K),
+    ) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let clock = ManualClock::new(Timestamp::from_unix_millis(NOON));
+        let (store, keep) = runtime.block_on(open(clock.clone()));
+        Self {
+            store: store.handle().0,
+            clock,
+            runtime,
+            _keep: Box::new(keep),
+        }
+    }
+
+    /// Sets the clock, in milliseconds from the first instant.
+    fn at(&self, millis: i64) -> &Self {
+        self.clock.set(Timestamp::from_unix_millis(NOON + millis));
+        self
+    }
+
+    fn charge(&self, policy: &Policy, key: &Key, cost: u32) -> Verdict {
+        let decision = self.charge_all(&[(policy, key)], cost);
+        decision.verdicts().next().unwrap().clone()
+    }
+
+    fn is_admitted(&self, policy: &Policy, key: &Key, cost: u32) -> bool {
+        self.charge(policy, key, cost).is_allowed()
+    }
+
+    fn charge_all(&self, parts: &[(&Policy, &Key)], cost: u32) -> Decision {
+        let charge = charge_of(parts, cost);
+        let outcome = self.runtime.block_on(self.store.charge(charge.clone()));
+        decision(&charge, &outcome.unwrap())
+    }
+
+    fn look(&self, policy: &Policy, key: &Key, cost: u32) -> Verdict {
+        let decision = self.look_all(&[(policy, key)], cost);
+        decision.verdicts().next().unwrap().clone()
+    }
+
+    fn look_all(&self, parts: &[(&Policy, &Key)], cost: u32) -> Decision {
+        let charge = charge_of(parts, cost);
+        let outcome = self.runtime.block_on(self.store.peek(charge.clone()));
+        decision(&charge, &outcome.unwrap())
+    }
+
+    /// What is stored of a window.
+    fn usage(&self, policy: &Policy, key: &Key) -> Usage {
+        let look = charge_of(&[(policy, key)], 1);
+        let outcome = self.runtime.block_on(self.store.peek(look)).unwrap();
+        match outcome.found.first().state {
+            State::Window(usage) => usage,
+            other => panic!("{other:?} is no window"),
+        }
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key, with_keys_under: bool) -> u64 {
+        let reset = Reset {
+            part: part_of(policy, key),
+            with_keys_under,
+            at: self.clock.now(),
+        };
+        self.runtime.block_on(self.store.reset(reset)).unwrap()
+    }
+
+    fn sweep(&self) -> u64 {
+        self.runtime.block_on(self.store.sweep()).unwrap()
+    }
+
+    fn answers(&self, replies: Vec<Reply>) -> Vec<Result<Outcome, StoreError>> {
+        self.runtime.block_on(async {
+            let mut answers = Vec::new();
+            for reply in replies {
+                answers.push(reply.await);
+            }
+            answers
+        })
+    }
+}
+
+pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
+    let rule = Rule {
+        counter: policy.counter_name(),
+        policy: policy.clone(),
+    };
+    Part {
+        rule: Arc::new(rule),
+        key: key.clone(),
+    }
+}
+
+pub(super) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
+    let parts = parts.iter().map(|(policy, key)| part_of(policy, key));
+    Charge {
+        parts: Few::collect(parts).unwrap(),
+        cost,
+    }
+}
+
+fn decision(charge: &Charge, outcome: &Outcome) -> Decision {
+    let mut found = outcome.found.iter();
+    Decision::new(charge.parts.map(|part| {
+        let (policy, key) = (part.policy().clone(), part.key.clone());
+        Verdict::new(policy, key, charge.cost, outcome.at, *found.next().unwrap())
+    }))
+}
+
+/// An aligned window of a minute.
+fn minute(name: &str, limit: u32) -> Policy {
+    Policy::fixed(limit, 60).name(name)
+}
+
+/// A policy of each algorithm, over a minute or so.
+fn one_of_each(limit: u32) -> [Policy; 5] {
+    [
+        Policy::fixed(limit, 60).name("fixed"),
+        Policy::sliding(limit, 60).name("sliding"),
+        Policy::sliding_counter(limit, 60).name("counter"),
+        Policy::token_bucket(limit, 60).name("bucket"),
+        Policy::hourly(limit).name("hourly"),
+    ]
+}
+
+fn alice() -> Key {
+    Key::new("user", "alice")
+}
+
+/// Makes a test of each function of the suite, for the store that `$subject` opens.
+macro_rules! contract_suite {
+    ($subject:expr) => {
+        $crate::store::suite::contract_suite!($subject;
+            exactly_the_limit_passes_of_many_tasks,
+            a_refused_cost_leaves_what_is_left,
+            looking_uses_nothing_and_creates_nothing,
+            counters_and_keys_do_not_touch_each_other,
+            a_window_ends_at_its_boundary,
+            a_changed_limit_keeps_what_was_used,
+            extremes_are_refused_or_saturate,
+            a_reset_is_seen_by_the_next_charge,
+            everything_under_a_key_is_reset_and_nothing_beside_it,
+            long_jobs_cover_every_page,
+            a_sweep_deletes_only_what_no_window_needs,
+            a_charge_that_nobody_waits_for_harms_no_other,
+            a_refused_request_is_not_recorded_by_a_sliding_window,
+            many_units_in_one_millisecond_are_one_event,
+            trimming_and_sweeping_change_no_answer,
+            calendar_quotas_begin_anew_with_the_calendar,
+            a_bucket_lets_a_burst_pass_and_then_its_rate,
+            a_bucket_keeps_its_usage_when_its_rate_changes,
+            a_sliding_counter_weighs_the_window_before,
+            a_cost_above_the_limit_is_refused_without_a_promise,
+            a_cost_of_zero_looks,
+            a_refused_policy_uses_nothing_of_the_others,
+            several_policies_wait_for_the_slowest,
+            several_policies_may_have_keys_of_their_own,
+            exactly_the_limit_passes_of_several_policies,
+            a_clock_that_steps_locks_nobody_out,
+            a_step_back_gives_no_more_than_one_quota,
+            each_algorithm_decides_like_its_model,
+            several_policies_decide_like_their_models,
+            a_batch_is_answered_like_a_sequence,
+        );
+    };
+    ($subject:expr; $($test:ident,)*) => { $(
+        #[test]
+        fn $test() {
+            $crate::store::suite::$test(&$subject);
+        }
+    )* };
+}
+pub(super) use contract_suite;
