@@ -7,17 +7,13 @@ pub(crate) mod algorithm;
 mod decision;
 pub(crate) mod few;
 pub(crate) mod key;
-mod policies;
 mod policy;
-mod policy_error;
 pub(crate) mod timestamp;
 mod verdict;
 
 pub use self::algorithm::Algorithm;
 pub use self::decision::{Decision, Denied};
 pub use self::key::{Key, KeyPart, KeyValue, ParseKeyError};
-pub use self::policies::Policies;
-pub use self::policy::Policy;
-pub use self::policy_error::PolicyError;
+pub use self::policy::{Policies, Policy, PolicyError};
 pub use self::timestamp::Timestamp;
 pub use self::verdict::Verdict;

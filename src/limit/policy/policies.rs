@@ -1,7 +1,7 @@
 //! What a limiter is made of: one policy or several.
 
-use super::few::Few;
 use super::{Policy, PolicyError};
+use crate::limit::few::Few;
 
 /// One policy or several: what [`Limiter::new`](crate::Limiter::new) and
 /// [`RateLimitLayer::new`](crate::RateLimitLayer::new) take.

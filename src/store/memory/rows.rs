@@ -1,17 +1,8 @@
-//! A bounded store in this process's memory: the reference for every other one.
+//! The counters, what is kept of each, and which go when there are too many.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::contract::sealed::{Handle, Sealed};
-use super::handle::Users;
-use super::{Charge, Outcome, Part, Reset, Store, StoreError, StoreHandle};
-use crate::clock::Clock;
-#[cfg(any(test, feature = "test-util"))]
-use crate::clock::ManualClock;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
 use crate::limit::algorithm::sliding_window::Events;
@@ -19,9 +10,8 @@ use crate::limit::algorithm::token_bucket::Bucket;
 use crate::limit::algorithm::{Found, State};
 use crate::limit::few::Few;
 use crate::limit::{Algorithm, Key, Timestamp};
+use crate::store::{Charge, Outcome, Part, Reset, StoreError};
 
-/// About 50 MB of keys and counts.
-const DEFAULT_MAX_KEYS: usize = 1 << 18;
 /// This part of the keys goes at once when the cap is reached, so that the search for them is rare.
 const EVICTED_AT_ONCE: usize = 8;
 /// Expired keys are looked for after so many new ones.
@@ -29,132 +19,8 @@ const SWEPT_EVERY: usize = 4_096;
 /// While no room can be made, it is looked for this often.
 const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Counters in this process's memory: gone with it, and seen by it alone.
-///
-/// It decides with the same functions as the durable stores and answers at once. Clones are the same store.
-///
-/// Nothing runs in the background: what has expired goes when new keys come, so until then an idle store keeps its size.
-///
-/// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
-/// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
-/// of a key that was refused never goes before it expires: a new key gets [`StoreError::Full`] instead. In an exact
-/// sliding window each admitted event counts as a key.
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::{MemoryStore, RateLimitLayer};
-///
-/// let store = MemoryStore::new().max_keys(10_000);
-/// let layer = RateLimitLayer::fixed(100, 60).store(&store);
-/// ```
-#[derive(Clone)]
-pub struct MemoryStore(Arc<Memory>);
-
-impl MemoryStore {
-    /// An empty store for at most 262,144 keys.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(Arc::new(Memory {
-            rows: Mutex::default(),
-            max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
-            clock: OnceLock::new(),
-            users: Users::default(),
-        }))
-    }
-
-    /// Sets how many counters are held at most, at least 1. By default 262,144.
-    #[must_use]
-    pub fn max_keys(self, max_keys: usize) -> Self {
-        self.0.max_keys.store(max_keys.max(1), Ordering::Relaxed);
-        self
-    }
-
-    /// Sets the clock that every decision on this store is made by. Only the first call counts.
-    #[cfg(any(test, feature = "test-util"))]
-    #[must_use]
-    pub fn clock(self, clock: &ManualClock) -> Self {
-        self.0.clock.get_or_init(|| Clock::Manual(clock.clone()));
-        self
-    }
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for MemoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Sealed for MemoryStore {
-    fn handle(&self) -> Handle {
-        Handle(StoreHandle::Memory(Arc::clone(&self.0)))
-    }
-}
-
-impl Store for MemoryStore {}
-
-/// The counters, and what is set for them.
-pub(crate) struct Memory {
-    rows: Mutex<Rows>,
-    max_keys: AtomicUsize,
-    clock: OnceLock<Clock>,
-    users: Users,
-}
-
-impl Memory {
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.get().unwrap_or(&Clock::System).now()
-    }
-
-    pub(crate) fn users(&self) -> &Users {
-        &self.users
-    }
-
-    pub(crate) fn charge(&self, charge: &Charge) -> Result<Outcome, StoreError> {
-        let max_keys = self.max_keys.load(Ordering::Relaxed);
-        let at = self.now();
-        self.rows().charge(charge, at, max_keys)
-    }
-
-    pub(crate) fn peek(&self, look: &Charge) -> Outcome {
-        let at = self.now();
-        let rows = self.rows();
-        let states = look.parts.map(|part| rows.state(part, at));
-        let mut found = look.look(at, &states);
-        rows.tell_waits(look, &mut found);
-        Outcome { at, found }
-    }
-
-    pub(crate) fn reset(&self, reset: &Reset) -> u64 {
-        self.rows().reset(reset)
-    }
-
-    pub(crate) fn sweep(&self) -> u64 {
-        self.rows().sweep(self.now())
-    }
-
-    fn rows(&self) -> MutexGuard<'_, Rows> {
-        // A panic in between leaves a counter that was charged or not, never half of one.
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore")
-            .field("max_keys", &self.max_keys)
-            .finish_non_exhaustive()
-    }
-}
-
 #[derive(Default)]
-struct Rows {
+pub(super) struct Rows {
     counters: HashMap<Place, Row>,
     /// The events of all rows beyond the first of each.
     events: usize,
@@ -221,7 +87,7 @@ fn place_of(part: &Part, at: Timestamp) -> Place {
 }
 
 impl Rows {
-    fn charge(
+    pub(super) fn charge(
         &mut self,
         charge: &Charge,
         at: Timestamp,
@@ -252,7 +118,7 @@ impl Rows {
     }
 
     /// What a key has used as of now.
-    fn state(&self, part: &Part, at: Timestamp) -> State {
+    pub(super) fn state(&self, part: &Part, at: Timestamp) -> State {
         let policy = part.policy();
         let place = place_of(part, at);
         let window = |place: &Place| match self.counters.get(place).map(|row| &row.kept) {
@@ -274,7 +140,7 @@ impl Rows {
     }
 
     /// Adds to refusals when enough events will have left, where that takes a search.
-    fn tell_waits(&self, charge: &Charge, found: &mut Few<Found>) {
+    pub(super) fn tell_waits(&self, charge: &Charge, found: &mut Few<Found>) {
         for (part, found) in charge.parts.iter().zip(found.iter_mut()) {
             let (false, State::Log(log)) = (found.fits, &mut found.state) else {
                 continue;
@@ -325,8 +191,13 @@ impl Rows {
         row.expires_at = state.expires_at(policy, at);
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.counters.len() + self.events
+    }
+
+    #[cfg(test)]
+    pub(super) fn counts_are_right(&self) -> bool {
+        self.events == self.counters.values().map(Row::more_events).sum::<usize>()
     }
 
     /// Makes room for what a charge adds.
@@ -402,7 +273,7 @@ impl Rows {
         }
     }
 
-    fn sweep(&mut self, now: Timestamp) -> u64 {
+    pub(super) fn sweep(&mut self, now: Timestamp) -> u64 {
         self.new_since_sweep = 0;
         let before = self.counters.len();
         self.counters.retain(|_, row| {
@@ -415,7 +286,7 @@ impl Rows {
         (before - self.counters.len()) as u64
     }
 
-    fn reset(&mut self, reset: &Reset) -> u64 {
+    pub(super) fn reset(&mut self, reset: &Reset) -> u64 {
         let (from, to) = reset.part.key.under();
         let is_meant = |place: &Place| {
             let key = &place.part.key;
@@ -454,120 +325,5 @@ impl Rows {
             }
         }
         units
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::Policy;
-    use crate::store::Rule;
-    use crate::store::suite::{Subject, contract_suite};
-
-    const NOW: Timestamp = Timestamp::from_unix_millis(0);
-
-    contract_suite!(Subject::new(async |clock| (
-        MemoryStore::new().clock(&clock),
-        ()
-    )));
-
-    fn charge(key: &Key, limit: u32) -> Charge {
-        let policy = Policy::fixed(limit, 60).name("p");
-        let counter = policy.counter_name();
-        let rule = Arc::new(Rule { counter, policy });
-        Charge {
-            parts: Few::one(Part {
-                rule,
-                key: key.clone(),
-            }),
-            cost: 1,
-        }
-    }
-
-    fn store_of(max_keys: usize) -> (MemoryStore, ManualClock) {
-        let clock = ManualClock::new(Timestamp::from_unix_millis(0));
-        (MemoryStore::new().max_keys(max_keys).clock(&clock), clock)
-    }
-
-    fn is_admitted(store: &MemoryStore, key: &Key, limit: u32) -> bool {
-        store.0.charge(&charge(key, limit)).unwrap().is_admitted()
-    }
-
-    #[test]
-    fn a_flood_of_keys_stays_under_the_cap_and_frees_no_refused_key() {
-        let (store, clock) = store_of(100);
-        let refused = Key::new("user", "refused");
-        for _ in 0..2 {
-            let _ = is_admitted(&store, &refused, 1);
-        }
-        for n in 0..10_000 {
-            assert!(is_admitted(&store, &Key::new("flood", n), 1));
-            assert!(store.0.rows().len() <= 100);
-        }
-        clock.advance(Duration::from_millis(59_999));
-        assert!(!is_admitted(&store, &refused, 1));
-    }
-
-    #[test]
-    fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
-        let (store, _) = store_of(100);
-        let full = Key::new("user", "full");
-        assert!(is_admitted(&store, &full, 1));
-        for n in 0..1_000 {
-            assert!(is_admitted(&store, &Key::new("flood", n), 9));
-        }
-        assert!(!is_admitted(&store, &full, 1));
-    }
-
-    #[test]
-    fn the_keys_with_the_fewest_units_go_first() {
-        let (store, _) = store_of(10);
-        let busy = Key::new("user", "busy");
-        for _ in 0..5 {
-            assert!(is_admitted(&store, &busy, 9));
-        }
-        for n in 0..100 {
-            assert!(is_admitted(&store, &Key::new("flood", n), 9));
-        }
-        let found = store.0.charge(&charge(&busy, 9)).unwrap().found;
-        assert_eq!(found.first().state.remaining(&Policy::fixed(9, 60), NOW), 3);
-    }
-
-    #[test]
-    fn a_new_key_gets_an_error_while_all_are_refused_ones() {
-        let (store, clock) = store_of(10);
-        let keys: Vec<_> = (0..10).map(|n| Key::new("user", n)).collect();
-        for key in keys.iter().chain(&keys) {
-            let _ = is_admitted(&store, key, 1);
-        }
-        let new = Key::new("user", "new");
-        let answer = store.0.charge(&charge(&new, 1));
-        assert!(matches!(answer, Err(StoreError::Full)), "{answer:?}");
-        assert!(!is_admitted(&store, &keys[0], 1));
-        clock.advance(Duration::from_secs(120));
-        assert!(is_admitted(&store, &new, 1));
-    }
-
-    #[test]
-    fn the_events_of_a_sliding_window_count_towards_the_cap() {
-        let (store, clock) = store_of(10);
-        let policy = Policy::sliding(100, 60);
-        let counter = policy.counter_name();
-        let rule = Arc::new(Rule { counter, policy });
-        let charge = |n: u32| Charge {
-            parts: Few::one(Part {
-                rule: Arc::clone(&rule),
-                key: Key::new("user", n),
-            }),
-            cost: 1,
-        };
-        for n in 0..30 {
-            clock.advance(Duration::from_millis(1));
-            assert!(store.0.charge(&charge(n / 6)).unwrap().is_admitted());
-            let rows = store.0.rows();
-            assert!(rows.len() <= 10);
-            let events = rows.counters.values().map(Row::more_events);
-            assert_eq!(events.sum::<usize>(), rows.events);
-        }
     }
 }

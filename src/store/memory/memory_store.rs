@@ -1,0 +1,239 @@
+//! The store, and its handle.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::rows::Rows;
+use crate::clock::Clock;
+#[cfg(any(test, feature = "test-util"))]
+use crate::clock::ManualClock;
+use crate::limit::Timestamp;
+use crate::store::contract::sealed::{Handle, Sealed};
+use crate::store::handle::Users;
+use crate::store::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
+
+/// About 50 MB of keys and counts.
+const DEFAULT_MAX_KEYS: usize = 1 << 18;
+
+/// Counters in this process's memory: gone with it, and seen by it alone.
+///
+/// It decides with the same functions as the durable stores and answers at once. Clones are the same store.
+///
+/// Nothing runs in the background: what has expired goes when new keys come, so until then an idle store keeps its size.
+///
+/// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
+/// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
+/// of a key that was refused never goes before it expires: a new key gets [`StoreError::Full`] instead. In an exact
+/// sliding window each admitted event counts as a key.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{MemoryStore, RateLimitLayer};
+///
+/// let store = MemoryStore::new().max_keys(10_000);
+/// let layer = RateLimitLayer::fixed(100, 60).store(&store);
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Memory>);
+
+impl MemoryStore {
+    /// An empty store for at most 262,144 keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Memory {
+            rows: Mutex::default(),
+            max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
+            clock: OnceLock::new(),
+            users: Users::default(),
+        }))
+    }
+
+    /// Sets how many counters are held at most, at least 1. By default 262,144.
+    #[must_use]
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        self.0.max_keys.store(max_keys.max(1), Ordering::Relaxed);
+        self
+    }
+
+    /// Sets the clock that every decision on this store is made by. Only the first call counts.
+    #[cfg(any(test, feature = "test-util"))]
+    #[must_use]
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        self.0.clock.get_or_init(|| Clock::Manual(clock.clone()));
+        self
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Sealed for MemoryStore {
+    fn handle(&self) -> Handle {
+        Handle(StoreHandle::Memory(Arc::clone(&self.0)))
+    }
+}
+
+impl Store for MemoryStore {}
+
+/// The counters, and what is set for them.
+pub(crate) struct Memory {
+    rows: Mutex<Rows>,
+    max_keys: AtomicUsize,
+    clock: OnceLock<Clock>,
+    users: Users,
+}
+
+impl Memory {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.get().unwrap_or(&Clock::System).now()
+    }
+
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    pub(crate) fn charge(&self, charge: &Charge) -> Result<Outcome, StoreError> {
+        let max_keys = self.max_keys.load(Ordering::Relaxed);
+        let at = self.now();
+        self.rows().charge(charge, at, max_keys)
+    }
+
+    pub(crate) fn peek(&self, look: &Charge) -> Outcome {
+        let at = self.now();
+        let rows = self.rows();
+        let states = look.parts.map(|part| rows.state(part, at));
+        let mut found = look.look(at, &states);
+        rows.tell_waits(look, &mut found);
+        Outcome { at, found }
+    }
+
+    pub(crate) fn reset(&self, reset: &Reset) -> u64 {
+        self.rows().reset(reset)
+    }
+
+    pub(crate) fn sweep(&self) -> u64 {
+        self.rows().sweep(self.now())
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        // A panic in between leaves a counter that was charged or not, never half of one.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::{Key, Policy};
+    use crate::store::suite::{Subject, charge_of, contract_suite};
+
+    const NOW: Timestamp = Timestamp::from_unix_millis(0);
+
+    contract_suite!(Subject::new(async |clock| (
+        MemoryStore::new().clock(&clock),
+        ()
+    )));
+
+    fn charge(key: &Key, limit: u32) -> Charge {
+        charge_of(&[(&Policy::fixed(limit, 60).name("p"), key)], 1)
+    }
+
+    fn store_of(max_keys: usize) -> (MemoryStore, ManualClock) {
+        let clock = ManualClock::new(Timestamp::from_unix_millis(0));
+        (MemoryStore::new().max_keys(max_keys).clock(&clock), clock)
+    }
+
+    fn is_admitted(store: &MemoryStore, key: &Key, limit: u32) -> bool {
+        store.0.charge(&charge(key, limit)).unwrap().is_admitted()
+    }
+
+    #[test]
+    fn a_flood_of_keys_stays_under_the_cap_and_frees_no_refused_key() {
+        let (store, clock) = store_of(100);
+        let refused = Key::new("user", "refused");
+        for _ in 0..2 {
+            let _ = is_admitted(&store, &refused, 1);
+        }
+        for n in 0..10_000 {
+            assert!(is_admitted(&store, &Key::new("flood", n), 1));
+            assert!(store.0.rows().len() <= 100);
+        }
+        clock.advance(Duration::from_millis(59_999));
+        assert!(!is_admitted(&store, &refused, 1));
+    }
+
+    #[test]
+    fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
+        let (store, _) = store_of(100);
+        let full = Key::new("user", "full");
+        assert!(is_admitted(&store, &full, 1));
+        for n in 0..1_000 {
+            assert!(is_admitted(&store, &Key::new("flood", n), 9));
+        }
+        assert!(!is_admitted(&store, &full, 1));
+    }
+
+    #[test]
+    fn the_keys_with_the_fewest_units_go_first() {
+        let (store, _) = store_of(10);
+        let busy = Key::new("user", "busy");
+        for _ in 0..5 {
+            assert!(is_admitted(&store, &busy, 9));
+        }
+        for n in 0..100 {
+            assert!(is_admitted(&store, &Key::new("flood", n), 9));
+        }
+        let found = store.0.charge(&charge(&busy, 9)).unwrap().found;
+        assert_eq!(found.first().state.remaining(&Policy::fixed(9, 60), NOW), 3);
+    }
+
+    #[test]
+    fn a_new_key_gets_an_error_while_all_are_refused_ones() {
+        let (store, clock) = store_of(10);
+        let keys: Vec<_> = (0..10).map(|n| Key::new("user", n)).collect();
+        for key in keys.iter().chain(&keys) {
+            let _ = is_admitted(&store, key, 1);
+        }
+        let new = Key::new("user", "new");
+        let answer = store.0.charge(&charge(&new, 1));
+        assert!(matches!(answer, Err(StoreError::Full)), "{answer:?}");
+        assert!(!is_admitted(&store, &keys[0], 1));
+        clock.advance(Duration::from_secs(120));
+        assert!(is_admitted(&store, &new, 1));
+    }
+
+    #[test]
+    fn the_events_of_a_sliding_window_count_towards_the_cap() {
+        let (store, clock) = store_of(10);
+        let policy = Policy::sliding(100, 60);
+        let charge = |n: u32| charge_of(&[(&policy, &Key::new("user", n))], 1);
+        for n in 0..30 {
+            clock.advance(Duration::from_millis(1));
+            assert!(store.0.charge(&charge(n / 6)).unwrap().is_admitted());
+            let rows = store.0.rows();
+            assert!(rows.len() <= 10);
+            assert!(rows.counts_are_right());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! A bounded store in this process's memory: the reference for every other one.
+
+mod memory_store;
+mod rows;
+
+pub(super) use self::memory_store::Memory;
+pub use self::memory_store::MemoryStore;
