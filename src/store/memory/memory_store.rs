@@ -105,13 +105,15 @@ impl Memory {
 
     pub(crate) fn charge(&self, charge: &Charge) -> Result<Outcome, StoreError> {
         let max_keys = self.max_keys.load(Ordering::Relaxed);
+        let mut rows = self.rows();
+        // Read under the lock: an instant that waited for it would look like a clock that has stepped back.
         let at = self.now();
-        self.rows().charge(charge, at, max_keys)
+        rows.charge(charge, at, max_keys)
     }
 
     pub(crate) fn peek(&self, look: &Charge) -> Outcome {
-        let at = self.now();
         let rows = self.rows();
+        let at = self.now();
         let states = look.parts.map(|part| rows.state(part, at));
         let mut found = look.look(at, &states);
         rows.tell_waits(look, &mut found);

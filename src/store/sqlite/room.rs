@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::ledger::{self, Cap};
+use super::tables::unsigned;
 use super::{Database, upsert};
 use crate::clock::Clock;
 use crate::limit::algorithm::State;
@@ -43,9 +44,15 @@ const EVICT: [&str; 3] = [
         SELECT policy, key FROM rate_limit_buckets WHERE hold <= $1 LIMIT $2)",
 ];
 
+const COUNT: &str = "
+SELECT (SELECT count(*) FROM rate_limit_windows)
+    + (SELECT count(*) FROM rate_limit_events)
+    + (SELECT count(*) FROM rate_limit_buckets)
+";
+
 #[cfg(test)]
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
-    EVICT_EXPIRED.into_iter().chain(EVICT)
+    EVICT_EXPIRED.into_iter().chain(EVICT).chain([COUNT])
 }
 
 /// How long a row holds out when there is no room. What was refused never goes before it expires.
@@ -78,8 +85,8 @@ impl Hold {
     }
 }
 
-/// How many rows there are, and how many there may be. No other connection sees a database in memory, so the count
-/// stays true.
+/// How many rows there are, and how many there may be. No other connection sees a database in memory, so that there are
+/// never more than are counted.
 pub(super) struct Room {
     max_rows: u64,
     rows: u64,
@@ -243,6 +250,9 @@ impl Room {
     ) -> Result<(), StoreError> {
         let at_once = EVICTED_AT_ONCE.min(self.max_rows / PART_OF_CAP).max(wanted);
         let at_once = i64::try_from(at_once).unwrap_or(i64::MAX);
+        // Resets and clocks that step delete rows too, which nobody counts.
+        let count = database.fetch_all(sqlx::query(COUNT)).await?;
+        self.rows = count.first().map_or(Ok(0), |row| unsigned(row, 0))?;
         for statement in EVICT_EXPIRED {
             let query = sqlx::query(statement).bind(now.unix_millis()).bind(at_once);
             self.deleted(database.execute(query).await?);

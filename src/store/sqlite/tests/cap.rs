@@ -81,3 +81,110 @@ async fn a_batch_of_known_keys_evicts_nobody() {
         assert_eq!(used(&store, &n.to_string()).await, 2, "{n}");
     }
 }
+
+/// A row of each kind.
+fn policies(limit: u32) -> [Policy; 4] {
+    [
+        Policy::fixed(limit, 60).name("p"),
+        Policy::sliding(limit, 60).name("p"),
+        Policy::sliding_counter(limit, 60).name("p"),
+        Policy::token_bucket(limit, 60).name("p"),
+    ]
+}
+
+async fn flood_under(store: &SqliteStore, policies: &[Policy], keys: std::ops::Range<u32>) {
+    let charges = keys.flat_map(|n| policies.iter().map(move |policy| charge_under(policy, n)));
+    let replies: Vec<_> = charges.map(|charge| store.engine.charge(charge)).collect();
+    for reply in replies {
+        reply.await.unwrap();
+    }
+}
+
+async fn count(store: &SqliteStore) -> u64 {
+    store.engine.sweep().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_flood_under_any_algorithm_frees_no_refused_key_and_stays_below_the_cap() {
+    for refused in policies(1) {
+        let (store, clock) = capped(100);
+        assert!(
+            is_admitted(&store, charge_under(&refused, "refused"))
+                .await
+                .unwrap()
+        );
+        assert!(
+            !is_admitted(&store, charge_under(&refused, "refused"))
+                .await
+                .unwrap()
+        );
+        for from in (0..3_000).step_by(10) {
+            flood_under(&store, &policies(9), from..from + 10).await;
+        }
+        let refused_again = !is_admitted(&store, charge_under(&refused, "refused"))
+            .await
+            .unwrap();
+        assert!(refused_again, "{refused}");
+        clock.advance(Duration::from_hours(10));
+        let rows = count(&store).await;
+        assert!((50..=100).contains(&rows), "{refused}: {rows}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_used_up_goes_after_what_has_something_left_under_any_algorithm() {
+    for full in policies(1) {
+        let (store, _) = capped(100);
+        assert!(
+            is_admitted(&store, charge_under(&full, "full"))
+                .await
+                .unwrap()
+        );
+        for from in (0..1_000).step_by(10) {
+            flood_under(&store, &policies(9), from..from + 10).await;
+        }
+        let is_kept = !is_admitted(&store, charge_under(&full, "full"))
+            .await
+            .unwrap();
+        assert!(is_kept, "{full}");
+    }
+}
+
+#[tokio::test]
+async fn a_charge_for_which_there_is_no_room_is_an_error_and_the_others_of_its_batch_are_not() {
+    let sliding = Policy::sliding(1, 60).name("p");
+    let (store, clock) = capped(20);
+    for _ in 0..2 {
+        flood_under(&store, std::slice::from_ref(&sliding), 0..20).await;
+    }
+    let [new, old] = ["new", "3"].map(|key| store.engine.charge(charge_under(&sliding, key)));
+    let new = new.await;
+    assert!(matches!(new, Err(StoreError::Full)), "{new:?}");
+    assert!(!old.await.unwrap().is_admitted());
+    clock.advance(Duration::from_secs(120));
+    assert!(
+        is_admitted(&store, charge_under(&sliding, "new"))
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn what_a_reset_deletes_is_room_again() {
+    let sliding = Policy::sliding(1, 60).name("p");
+    let (store, _) = capped(20);
+    for _ in 0..2 {
+        flood_under(&store, std::slice::from_ref(&sliding), 0..20).await;
+    }
+    let reset = Reset {
+        part: charge_under(&sliding, "3").parts.first().clone(),
+        with_keys_under: false,
+        at: Timestamp::from_unix_millis(NOW),
+    };
+    assert_eq!(store.engine.reset(reset).await.unwrap(), 1);
+    assert!(
+        is_admitted(&store, charge_under(&sliding, "new"))
+            .await
+            .unwrap()
+    );
+}
