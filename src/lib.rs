@@ -27,6 +27,7 @@
 //!
 //! | for | see |
 //! | --- | --- |
+//! | what is allowed: windows, buckets, quotas | [`Policy`] |
 //! | the layer, its settings and their defaults | [`RateLimitLayer`] |
 //! | who is limited: addresses, headers, users | [`key`] |
 //! | limits without HTTP, looking and resetting | [`Limiter`] |

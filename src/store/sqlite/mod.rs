@@ -97,9 +97,10 @@ impl SqliteStore {
 
     /// A database in memory, empty, and gone with the last handle on it. It opens on first use.
     ///
-    /// It holds 262,144 rows at most. When they are there, expired rows go first, then those with a single used unit and
-    /// something left, then others with something left, then those that have used all but were not refused yet. The row
-    /// of a key that was refused never goes before its window ends: a new key gets [`StoreError::Full`] instead.
+    /// It holds 262,144 rows at most; of an exact sliding window each event is one. When they are there, expired rows go
+    /// first, then keys with a single used unit and something left, then others with something left, then those that have
+    /// used all but were not refused yet. A key that was refused never goes before its row expires or it is admitted again:
+    /// a new key gets [`StoreError::Full`] instead.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::in_memory_of(room::DEFAULT_MAX_ROWS)

@@ -166,20 +166,18 @@ impl<'a> Ledger<'a> {
     /// Puts events right that a clock which has stepped back has left ahead, and totals that have become too large; then
     /// all is read again.
     pub(super) async fn mend(&mut self, database: &mut Database) -> Result<(), StoreError> {
-        let mut is_mended = false;
-        for entry in &self.events.entries {
-            let (counter, key, _) = entry.look();
-            if entry.log.is_moved {
-                let expires_at = State::Log(entry.log).expires_at(entry.part.policy(), self.now);
-                let query = sqlx::query(events::MOVE)
-                    .bind(counter)
-                    .bind(key)
-                    .bind(self.now.unix_millis())
-                    .bind(expires_at.unix_millis());
-                database.within(query).await?;
-                is_mended = true;
-            }
+        let entries = &self.events.entries;
+        let moved: Vec<_> = entries.iter().filter_map(events::Entry::moved).collect();
+        let mut is_mended = !moved.is_empty();
+        if is_mended {
+            let query = sqlx::query(events::MOVE)
+                .bind(json(&moved)?)
+                .bind(self.now.unix_millis());
+            database.within(query).await?;
+        }
+        for entry in entries {
             if let Some(excess) = entry.excess() {
+                let (counter, key, _) = entry.look();
                 let query = sqlx::query(events::REBASE)
                     .bind(counter)
                     .bind(key)

@@ -10,6 +10,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::{Slot, decoding, unsigned};
 use crate::limit::Timestamp;
+use crate::limit::algorithm::State;
 use crate::limit::algorithm::sliding_window::{Event, Log};
 use crate::limit::timestamp::millis;
 use crate::store::{Part, Reset, StoreError};
@@ -63,18 +64,25 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
 SELECT changes() WHERE $3 <> '[]'
 ";
 
-/// The clock has stepped back: moves the events of a key that are later than `$3` to `$3`, as one.
+/// The clock has stepped back: of each key, moves the events that are later than `$2` to `$2`, as one. `$1` is an array of
+/// `[policy, key, expires_at]`.
 pub(in crate::store::sqlite) const MOVE: &str = "
 INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
-SELECT policy, key, $3, sum(units), max(total), max(hold), $4
-FROM rate_limit_events WHERE policy = $1 AND key = $2 AND at > $3
-GROUP BY policy, key
+SELECT events.policy, events.key, $2, sum(units), max(total), max(hold), move.value ->> 2
+FROM json_each($1) AS move
+CROSS JOIN rate_limit_events AS events
+    ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1 AND events.at > $2
+GROUP BY move.key
 ON CONFLICT (policy, key, at) DO UPDATE SET
     units = units + excluded.units,
     total = excluded.total,
     hold = excluded.hold,
     expires_at = excluded.expires_at;
-DELETE FROM rate_limit_events WHERE policy = $1 AND key = $2 AND at > $3
+DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
+    SELECT events.policy, events.key, events.at
+    FROM json_each($1) AS move
+    CROSS JOIN rate_limit_events AS events
+        ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1 AND events.at > $2)
 ";
 
 /// Takes `$3` off the totals of a key.
@@ -194,6 +202,16 @@ impl<'a> Entry<'a> {
         self.units > 0 || self.is_held
     }
 
+    /// What `MOVE` takes, when the clock has stepped back.
+    pub(in crate::store::sqlite) fn moved(&self) -> Option<(&str, &str, i64)> {
+        let state = State::Log(self.log);
+        let expires_at = state.expires_at(self.part.policy(), self.log.at);
+        self.log.is_moved.then(|| {
+            let counter = &*self.part.rule.counter;
+            (counter, self.part.key.as_str(), expires_at.unix_millis())
+        })
+    }
+
     /// What must be taken off the totals before there can be more.
     pub(in crate::store::sqlite) fn excess(&self) -> Option<i64> {
         let total = self.newest?.total;
@@ -216,8 +234,7 @@ impl<'a> Entry<'a> {
             0 => newest.unwrap_or(self.log.at),
             _ => self.log.at,
         };
-        let expires_at = crate::limit::algorithm::State::Log(self.log)
-            .expires_at(self.part.policy(), self.log.at);
+        let expires_at = State::Log(self.log).expires_at(self.part.policy(), self.log.at);
         (
             &self.part.rule.counter,
             self.part.key.as_str(),

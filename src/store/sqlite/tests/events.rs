@@ -117,6 +117,46 @@ async fn events_ahead_of_a_clock_that_stepped_back_become_one_even_by_a_refusal(
 }
 
 #[tokio::test]
+async fn a_batch_moves_the_events_of_each_of_its_keys_and_of_no_other() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    let policy = Policy::sliding(3, 60);
+    let batch =
+        |keys: &[&str]| -> Vec<_> { keys.iter().map(|key| charge_under(&policy, key)).collect() };
+    for millis in [0, 7] {
+        let clock = Clock::Manual(clock_at(NOW + millis));
+        backend
+            .charge(&batch(&["a", "b", "c"]), &clock)
+            .await
+            .unwrap();
+    }
+    let back = NOW - 5_000;
+    let clock = Clock::Manual(clock_at(back));
+    let answers = backend
+        .charge(&batch(&["a", "b", "b"]), &clock)
+        .await
+        .unwrap();
+    let admitted = answers
+        .iter()
+        .map(|answer| answer.as_ref().unwrap().is_admitted());
+    assert_eq!(admitted.collect::<Vec<_>>(), [true, true, false]);
+    let query = "SELECT key, at, units, total FROM rate_limit_events ORDER BY key, at";
+    let rows = rows(&path, query).await;
+    let rows: Vec<(String, i64, i64, i64)> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)))
+        .collect();
+    let expected = [
+        ("user:a", back, 3, 3),
+        ("user:b", back, 3, 3),
+        ("user:c", NOW, 1, 1),
+        ("user:c", NOW + 7, 1, 2),
+    ];
+    let expected = expected.map(|(key, at, units, total)| (key.to_owned(), at, units, total));
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
 async fn a_total_begins_anew_before_it_overflows() {
     let (_folder, path) = folder();
     let mut backend = backend(&path);
