@@ -2,45 +2,12 @@
 //!
 //! They run on the system's clock, so a window may end at any moment: nothing here counts on one window.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::processes::example;
-
-/// A running example.
-struct Server {
-    child: Child,
-    url: String,
-    _folder: TempDir,
-}
+use crate::support::Server;
 
 impl Server {
-    fn start(name: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = format!("sqlite://{}", folder.path().join("limits.db").display());
-        let mut child = Command::new(example(name))
-            .env("ADDR", "127.0.0.1:0")
-            .env("DATABASE_URL", database)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = lines.next().unwrap().unwrap();
-        let address = line.strip_prefix("listening on ").unwrap();
-        let url = address.split([',', ';']).next().unwrap().to_owned();
-        // Its later lines must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self {
-            child,
-            url,
-            _folder: folder,
-        }
-    }
-
     async fn get(&self, path: &str, key: Option<&str>) -> Response {
         let request = Client::new().get(format!("{}{path}", self.url));
         let request = match key {
@@ -59,13 +26,6 @@ impl Server {
             }
         }
         panic!("seven requests passed");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -164,15 +124,7 @@ async fn status_without_a_key_is_unprocessable_and_creates_nothing() {
 async fn a_service_manager_ends_it_cleanly() {
     let mut server = Server::start("fixed_window");
     server.get("/ping", Some("alice")).await;
-    let pid = server.child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    assert!(server.child.wait().unwrap().success());
+    assert!(server.terminate().success());
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod places;
 mod processes;
 mod readiness;
 mod runtimes;
+mod sliding_window_example;
 mod stacks;
 mod store_failures;
 mod support;

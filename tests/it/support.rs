@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::Ready;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -15,10 +17,13 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{ManualClock, MemoryStore, RateLimitLayer, SqliteStore, Store, Timestamp, key};
 use tower::{Service, ServiceExt};
+
+use crate::processes::example;
 
 /// The start of a window of 1 s, 7 s, 60 s, 900 s and 3,600 s: 2027-01-15T04:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_unix_millis(1_799_985_600_000);
@@ -177,6 +182,83 @@ pub(crate) async fn on_the_wire(address: SocketAddr, request: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+/// A running example, on a database of its own.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    command: Command,
+    child: Child,
+    folder: TempDir,
+}
+
+impl Server {
+    pub(crate) fn start(name: &str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    /// Starts it with these variables in its environment.
+    pub(crate) fn start_with(name: &str, variables: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = format!("sqlite://{}", database(&folder).display());
+        let mut command = Command::new(example(name));
+        command
+            .env("ADDR", "127.0.0.1:0")
+            .env("DATABASE_URL", database)
+            .env_remove("ADMIN_KEY")
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped());
+        let (child, url) = listening(&mut command);
+        Self {
+            url,
+            command,
+            child,
+            folder,
+        }
+    }
+
+    /// Kills it, and starts it anew on the same database.
+    pub(crate) fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (self.child, self.url) = listening(&mut self.command);
+    }
+
+    /// Ends it as a service manager does.
+    #[cfg(unix)]
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.unwrap().success());
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        database(&self.folder)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn database(folder: &TempDir) -> PathBuf {
+    folder.path().join("limits.db")
+}
+
+/// Starts an example, and waits until it says where it listens.
+fn listening(command: &mut Command) -> (Child, String) {
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    let address = line.strip_prefix("listening on ").unwrap();
+    let url = address.split([',', ';']).next().unwrap().to_owned();
+    // Its later lines must not fill the pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    (child, url)
 }
 
 thread_local! {
