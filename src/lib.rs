@@ -80,6 +80,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../docs/getting-started.md")]
     mod getting_started {}
+    #[doc = include_str!("../docs/algorithms.md")]
+    mod algorithms {}
     #[doc = include_str!("../docs/keys.md")]
     mod keys {}
     #[doc = include_str!("../docs/sqlite.md")]

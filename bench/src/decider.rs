@@ -2,18 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use governor::DefaultKeyedRateLimiter;
-use tokio::task::{JoinSet, coop};
 use tollgate::{Key, Limiter, Policy, SqliteStore};
 
 use crate::contestant::{Contestant, LIMIT, WINDOW_SECONDS};
-use crate::cpu;
 use crate::governed;
 use crate::keys::{Keys, Picker};
-use crate::measured::{Measured, Recorder};
+use crate::measured::Measured;
+use crate::turn::{self, Asker};
 use crate::upsert::Upsert;
 
 /// A limiter, with the keys it is asked for.
@@ -59,36 +57,11 @@ impl Decider {
 
     /// Has so many tasks ask for decisions, each for one after the other.
     pub(crate) async fn load(&self, tasks: usize, seconds: f64) -> Result<Measured> {
-        let cpu = cpu::Watch::this_process();
-        let start = Instant::now();
-        let end = start + Duration::from_secs_f64(seconds);
-        let mut asking = JoinSet::new();
-        for task in 0..tasks {
-            asking.spawn(self.clone().ask(task, end));
-        }
-        let mut total = Recorder::new()?;
-        while let Some(recorder) = asking.join_next().await {
-            total.add(&recorder??)?;
-        }
-        let mut measured = total.finish(start.elapsed());
-        let used = cpu.used();
-        measured.cpu_micros = measured.micros_each(used.by_process);
-        measured.set_share_of_others(used.share_of_machine);
-        Ok(measured)
-    }
-
-    async fn ask(self, task: usize, end: Instant) -> Result<Recorder> {
-        let mut recorder = Recorder::new()?;
-        let mut picker = Picker::new(task, self.key_count());
-        let mut now = Instant::now();
-        while now < end {
-            let is_allowed = self.is_allowed(picker.pick()).await?;
-            let before = std::mem::replace(&mut now, Instant::now());
-            recorder.record(now - before, is_allowed);
-            // One that never waits must let the other tasks run too.
-            coop::consume_budget().await;
-        }
-        Ok(recorder)
+        let task = |task| Task {
+            decider: self.clone(),
+            picker: Picker::new(task, self.key_count()),
+        };
+        turn::take((0..tasks).map(task).collect(), seconds).await
     }
 
     fn key_count(&self) -> usize {
@@ -104,5 +77,17 @@ impl Decider {
             Self::Governor(limiter, keys) => Ok(limiter.check_key(&keys[key]).is_ok()),
             Self::Upsert(upsert, keys) => upsert.is_allowed(&keys[key]).await,
         }
+    }
+}
+
+/// One that asks, for keys in an order of its own.
+struct Task {
+    decider: Decider,
+    picker: Picker,
+}
+
+impl Asker for Task {
+    async fn ask(&mut self) -> Result<bool> {
+        self.decider.is_allowed(self.picker.pick()).await
     }
 }

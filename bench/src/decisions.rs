@@ -10,7 +10,7 @@ use crate::decider::Decider;
 use crate::keys::Keys;
 use crate::report::{self, Ratio, Row, Wording};
 use crate::server::WORKERS;
-use crate::{Effort, environment, governed, upsert};
+use crate::{Effort, environment, governed, pool};
 
 const WARM_UP_SECONDS: f64 = 0.5;
 const TRIAL_SECONDS: f64 = 1.0;
@@ -137,7 +137,7 @@ fn label(contestant: Contestant, keys: Keys, tasks: Tasks, all: usize) -> String
 async fn best_pool(directory: &Path, tasks: usize) -> Result<u32> {
     let mut best = (0, 0.0);
     print!("upsert, decisions/s by size of the pool:");
-    for pool in upsert::POOL_SIZES {
+    for pool in pool::SIZES {
         let database = directory.join(format!("pool-{pool}.db"));
         let upsert = Decider::open(Contestant::Upsert, Keys::One, &database, pool).await?;
         let rate = upsert.load(tasks, TRIAL_SECONDS).await?.per_second;

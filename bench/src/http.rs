@@ -9,7 +9,7 @@ use crate::contestant::Contestant;
 use crate::keys::Keys;
 use crate::report::{self, Ratio, Row, Wording, median};
 use crate::server::WORKERS;
-use crate::{Effort, environment, upsert};
+use crate::{Effort, environment, pool};
 
 /// Before the first round, for each contestant.
 const WARM_UP_SECONDS: f64 = 1.0;
@@ -108,7 +108,7 @@ fn start(directory: &Path, pool: u32) -> Result<Vec<Server>> {
 fn best_pool(directory: &Path, connections: usize) -> Result<u32> {
     let mut best = (0, 0.0);
     print!("upsert per request, req/s by size of the pool:");
-    for pool in upsert::POOL_SIZES {
+    for pool in pool::SIZES {
         let database = directory.join(format!("pool-{pool}.db"));
         let server = Server::start(Contestant::Upsert, &database, pool)?;
         let rate = server

@@ -11,9 +11,14 @@ mod http;
 mod keys;
 mod load;
 mod measured;
+mod plots;
+mod pool;
 mod report;
 mod response;
 mod server;
+mod sliding;
+mod sqlite_work;
+mod turn;
 mod upsert;
 
 use std::net::SocketAddr;
@@ -38,6 +43,14 @@ enum Command {
     Http(Effort),
     /// Asks each limiter for decisions, without HTTP.
     Decisions(Effort),
+    /// Asks full exact sliding windows of several limits, without HTTP, beside windows that count their events.
+    Sliding(Effort),
+    /// Draws the plots of the guide pages.
+    Plots {
+        /// Where to, instead of docs/images.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
     /// The server that `http` loads, one for each contestant: prints its address, ends with its standard input.
     #[command(hide = true)]
     Server {
@@ -77,6 +90,8 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Http(effort) => http::run(checked(effort)?),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
+        Command::Sliding(effort) => sliding::run(checked(effort)?),
+        Command::Plots { folder } => plots::run(folder),
         Command::Server {
             contestant,
             database,

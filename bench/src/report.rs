@@ -59,6 +59,14 @@ pub(crate) fn table(rows: &[Row], wording: Wording) -> String {
         let others = others.map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
         let _ = write!(text, "  {others:>9}");
     }
+    let rows: Vec<_> = rows.iter().collect();
+    text.push_str(&warnings(&rows));
+    text
+}
+
+/// What is wrong with the numbers, if anything is: a line for each, with a line break before it.
+pub(crate) fn warnings(rows: &[&Row]) -> String {
+    let mut text = String::new();
     for row in rows {
         let failed: u64 = row.turns.iter().map(|turn| turn.failed).sum();
         if failed > 0 {
@@ -72,9 +80,12 @@ pub(crate) fn table(rows: &[Row], wording: Wording) -> String {
     let others = rows
         .iter()
         .filter_map(|row| row.known(|turn| turn.share_of_others));
-    if others.fold(0.0, f64::max) > BUSY {
-        text.push_str(
-            "\nOTHER PROCESSES USED MUCH OF THE CPUS (column others): the numbers are noisy",
+    let others = others.fold(0.0, f64::max);
+    if others > BUSY {
+        let _ = write!(
+            text,
+            "\nOTHER PROCESSES USED UP TO {:.0} % OF THE CPUS: the numbers are noisy",
+            100.0 * others
         );
     }
     if rows

@@ -1,22 +1,16 @@
 //! What one would write without this crate: one upsert for each decision, on a pool.
 
-use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, http};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, Row, SqlitePool};
+use sqlx::{Row, SqlitePool};
 
 use crate::contestant::LIMIT;
-use crate::keys;
-
-/// The sizes of a pool that are tried; the best one is measured.
-pub(crate) const POOL_SIZES: [u32; 4] = [1, 2, 4, 8];
+use crate::{keys, pool};
 
 /// As this crate's table, without what it keeps beside the count.
 const CREATE: &str = "
@@ -35,17 +29,6 @@ ON CONFLICT (policy, key, window_start) DO UPDATE SET used = used + 1
 RETURNING used
 ";
 
-const PRAGMAS: &str = "
-PRAGMA journal_mode; PRAGMA synchronous; PRAGMA busy_timeout; PRAGMA cache_size; PRAGMA wal_autocheckpoint
-";
-const PRAGMA_NAMES: [&str; 5] = [
-    "journal_mode",
-    "synchronous",
-    "busy_timeout",
-    "cache_size",
-    "wal_autocheckpoint",
-];
-
 /// A pool, with the table.
 #[derive(Clone)]
 pub(crate) struct Upsert {
@@ -54,27 +37,7 @@ pub(crate) struct Upsert {
 
 impl Upsert {
     pub(crate) async fn open(database: &Path, pool_size: u32) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(database)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Normal)
-            .busy_timeout(Duration::from_secs(5))
-            .pragma("cache_size", "-16384")
-            .disable_statement_logging();
-        // Before the pool: several connections at once can't switch a new file to WAL.
-        let mut first = options.connect().await?;
-        sqlx::query(CREATE).execute(&mut first).await?;
-        first.close().await?;
-        let pool = SqlitePoolOptions::new()
-            .min_connections(pool_size)
-            .max_connections(pool_size)
-            // A ping for each use of a connection would cost as much as the upsert.
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options)
-            .await?;
+        let pool = pool::open(database, pool_size, CREATE).await?;
         Ok(Self { pool })
     }
 
@@ -88,13 +51,7 @@ impl Upsert {
 
     /// The settings that hold, as SQLite tells them.
     pub(crate) async fn settings(&self) -> Result<String> {
-        let mut settings = format!("pool of {}", self.pool.options().get_max_connections());
-        let rows = sqlx::query(PRAGMAS).fetch_all(&self.pool).await?;
-        for (name, row) in PRAGMA_NAMES.iter().zip(&rows) {
-            let value: String = row.try_get_unchecked(0)?;
-            write!(settings, ", {name} {value}")?;
-        }
-        Ok(settings)
+        pool::settings(&self.pool).await
     }
 }
 
