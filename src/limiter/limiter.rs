@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::check::decision;
-use super::{Check, FailureMode, Keys};
+use super::{Check, FailureMode, Held, Keys};
 use crate::limit::few::Few;
-use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Timestamp};
+use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Timestamp, Verdict};
 use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle};
 
 /// One policy or several on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's
@@ -43,18 +43,18 @@ use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    rules: Few<Arc<Rule>>,
+pub(super) struct Inner {
+    pub(super) rules: Few<Arc<Rule>>,
     /// `None` is the store that the process shares.
-    store: Option<StoreHandle>,
+    pub(super) store: Option<StoreHandle>,
     /// Tells this limiter, and its clones, from all others in the process.
-    owner: u64,
+    pub(super) owner: u64,
     failure_mode: FailureMode,
-    is_announced: AtomicBool,
+    pub(super) is_announced: AtomicBool,
 }
 
 impl Limiter {
@@ -253,7 +253,7 @@ impl Limiter {
             cost: 1,
         };
         let outcome = self.store_handle().peek(look).await?;
-        Ok(decision(&parts, 1, &outcome))
+        Ok(decision(&parts, Vec::new(), 1, &outcome))
     }
 
     /// Forgets what the key has used and attempted under each policy, and says how many used units that were in force.
@@ -322,6 +322,22 @@ impl Limiter {
         Check::new(self.clone(), reply, parts, cost)
     }
 
+    /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: it
+    /// is only looked what the others say.
+    pub(crate) fn begin_held(&self, mut held: Held, cost: u32) -> Check {
+        let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
+        let store = self.store_handle();
+        let reply = held.rest.take().map(|parts| {
+            let charge = Charge { parts, cost };
+            if is_refused || cost == 0 {
+                store.peek(charge)
+            } else {
+                store.charge(charge)
+            }
+        });
+        Check::held(self.clone(), reply, held, cost)
+    }
+
     /// Each policy with its key.
     pub(crate) fn parts(&self, keys: &[Key]) -> Few<Part> {
         let rules = &self.inner.rules;
@@ -344,48 +360,7 @@ impl Limiter {
         self.store_handle().id()
     }
 
-    /// Says once what each policy is and where it counts, so that swapped arguments are seen. `key` tells what the policy
-    /// of this place is keyed on.
-    pub(crate) fn announce(&self, key: impl Fn(usize) -> Option<String>) {
-        let inner = &*self.inner;
-        if inner.is_announced.load(Ordering::Relaxed)
-            || inner.is_announced.swap(true, Ordering::Relaxed)
-        {
-            return;
-        }
-        let store = self.store_handle();
-        for (place, rule) in inner.rules.iter().enumerate() {
-            let (policy, store_name) = (&rule.policy, store.name());
-            let key = key(place).map_or_else(String::new, |key| format!(", key {key}"));
-            tracing::info!("{policy}{key}, store {store_name}");
-            if inner.store.is_some() {
-                self.warn_of_odd_sharing(rule, store);
-            }
-        }
-    }
-
-    fn warn_of_odd_sharing(&self, rule: &Rule, store: &StoreHandle) {
-        let (policy, store_name) = (&rule.policy, store.name());
-        let users = store.users();
-        if !users.is_odd_first_seen(&rule.counter, self.inner.owner, policy) {
-            return;
-        }
-        if policy.is_named() {
-            let name = policy.as_name();
-            tracing::warn!(
-                "two limits named {name} are on the store {store_name} with different limits ({policy}): they share \
-                 their counters, and each is held to its own; give them names of their own with .name(\"…\") if \
-                 that is not meant"
-            );
-        } else {
-            tracing::warn!(
-                "two limits without a name are both {policy}, on the store {store_name}: they share their counters; \
-                 give them names of their own with .name(\"…\")"
-            );
-        }
-    }
-
-    fn store_handle(&self) -> &StoreHandle {
+    pub(super) fn store_handle(&self) -> &StoreHandle {
         self.inner.store.as_ref().unwrap_or_else(|| shared_store())
     }
 }

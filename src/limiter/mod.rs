@@ -1,5 +1,6 @@
 //! Limits without HTTP: a policy, a store, and what happens when the store fails.
 
+mod announcement;
 mod check;
 mod failure_mode;
 mod keys;
@@ -9,7 +10,7 @@ mod keys;
 )]
 mod limiter;
 
-pub(crate) use self::check::Check;
+pub(crate) use self::check::{Check, Held};
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;

@@ -18,7 +18,7 @@ use crate::store::Store;
 
 /// Puts a rate limit in front of any `tower::Service<http::Request<_>>`.
 ///
-/// For each request it takes a key, charges the policy for that key in the store, and either calls the inner service or
+/// For each request it takes a key, charges one policy or several for that key in the store, and either calls the inner service or
 /// answers 429 with a problem document and `Retry-After`. Allowed responses get `RateLimit` and `RateLimit-Policy`.
 ///
 /// | | default | |
@@ -248,7 +248,8 @@ impl RateLimitLayer {
         self.with(|settings| settings.set_limiter(limiter))
     }
 
-    /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key).
+    /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key). Policies that were added
+    /// with [`and`](Self::and) keep their own.
     #[must_use]
     pub fn key(self, source: KeySource) -> Self {
         self.with(|settings| settings.set_key(source))

@@ -70,29 +70,24 @@ where
         };
         settings.announce();
         let before = parts.extensions.get::<Decisions>();
-        let (answer, charged) = match settings.left_to_charge(before, charge) {
+        let mut check = match settings.left_to_charge(before, charge) {
             Left::Nothing => {
                 return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
             }
-            Left::Decided(decided) => {
-                let (decision, charged) = *decided;
-                (Ok(decision), charged)
-            }
-            Left::Parts(charge) => {
-                let mut check = settings.limiter.begin(charge, 1);
-                let Some(answer) = check.take_ready() else {
-                    let settings = Arc::clone(settings);
-                    return ResponseFuture::deciding(Deciding {
-                        check,
-                        service: self.take_ready(),
-                        parts,
-                        body,
-                        settings,
-                    });
-                };
-                (answer, check.into_parts())
-            }
+            Left::Parts(charge) => settings.limiter.begin(charge, 1),
+            Left::Held(held) => settings.limiter.begin_held(*held, 1),
         };
+        let Some(answer) = check.take_ready() else {
+            let settings = Arc::clone(settings);
+            return ResponseFuture::deciding(Deciding {
+                check,
+                service: self.take_ready(),
+                parts,
+                body,
+                settings,
+            });
+        };
+        let charged = check.into_parts();
         match settings.decide(answer, charged, &mut parts) {
             Course::Allowed(decisions) => {
                 let settings = Arc::clone(settings);

@@ -12,8 +12,8 @@ use http::{Method, Response};
 use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeySource, peer_ip};
 use crate::limit::few::Few;
-use crate::limit::{Decision, Policies, Policy, PolicyError};
-use crate::limiter::Limiter;
+use crate::limit::{Decision, Key, Policies, Policy, PolicyError};
+use crate::limiter::{Held, Limiter};
 use crate::response::{Problem, ResetFormat, fields, write_x_rate_limit};
 use crate::store::{Part, StoreError};
 
@@ -33,25 +33,56 @@ pub(super) enum Course {
 pub(super) enum Left {
     /// These are to be charged.
     Parts(Few<Part>),
-    /// All were charged, or one refuses what was charged: this is decided about them.
-    Decided(Box<(Decision, Few<Part>)>),
+    /// Some were charged under other limits, and are held to this layer's.
+    Held(Box<Held>),
     /// All were charged under the same policies.
     Nothing,
+}
+
+/// A source of keys.
+#[derive(Clone)]
+struct Source {
+    key: KeySource,
+    /// Whether it was told that the server's set-up lacks what it needs.
+    has_told: Arc<AtomicBool>,
+}
+
+impl Source {
+    fn new(key: KeySource) -> Self {
+        Self {
+            key,
+            has_told: Arc::default(),
+        }
+    }
+
+    /// The key of a request, for a policy of this name.
+    fn extract(&self, head: &Parts, policy: &Policy) -> Result<Key, KeyError> {
+        let key = self.key.extract(head);
+        if let Err(error) = &key
+            && error.is_server()
+            && !self.has_told.swap(true, Ordering::Relaxed)
+        {
+            let policy = policy.as_name();
+            tracing::error!(
+                "the rate limit {policy} has no key for a request, which got a 500: {error}"
+            );
+        }
+        key
+    }
 }
 
 /// What a layer is set to.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
-    key: KeySource,
+    key: Source,
     /// Those of the last policies, which have sources of their own.
-    own_keys: Vec<KeySource>,
+    own_keys: Vec<Source>,
     pub(super) is_enabled: bool,
     pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) x_rate_limit: Option<ResetFormat>,
     policy_field: HeaderValue,
-    has_told_setup: Arc<AtomicBool>,
 }
 
 impl Settings {
@@ -60,26 +91,24 @@ impl Settings {
         Ok(Self {
             policy_field: fields::policy_field(limiter.policies()),
             limiter,
-            key: peer_ip(),
+            key: Source::new(peer_ip()),
             own_keys: Vec::new(),
             is_enabled: true,
             problem: Problem::default(),
             on_rejection: None,
             x_rate_limit: None,
-            has_told_setup: Arc::default(),
         })
     }
 
-    /// Replaces the source of keys; what it lacks has not been told yet.
+    /// Replaces the source of keys of the policies that have none of their own.
     pub(super) fn set_key(&mut self, key: KeySource) {
-        self.key = key;
-        self.has_told_setup = Arc::default();
+        self.key = Source::new(key);
     }
 
     /// Adds a policy with a source of keys of its own.
     pub(super) fn add(&mut self, policy: Policy, key: KeySource) -> Result<(), PolicyError> {
         self.set_limiter(self.limiter.and(policy)?);
-        self.own_keys.push(key);
+        self.own_keys.push(Source::new(key));
         Ok(())
     }
 
@@ -91,14 +120,15 @@ impl Settings {
 
     /// Each policy with its key of a request.
     pub(super) fn parts(&self, head: &Parts) -> Result<Few<Part>, KeyError> {
-        let key = self.key.extract(head)?;
+        let key = self.key.extract(head, self.limiter.policy())?;
         if self.own_keys.is_empty() {
             return Ok(self.limiter.parts(&[key]));
         }
-        let sharing = self.limiter.policies().len() - self.own_keys.len();
+        let mut policies = self.limiter.policies();
+        let sharing = policies.len() - self.own_keys.len();
         let mut keys = vec![key; sharing];
-        for source in &self.own_keys {
-            keys.push(source.extract(head)?);
+        for (source, policy) in self.own_keys.iter().zip(policies.by_ref().skip(sharing)) {
+            keys.push(source.extract(head, policy)?);
         }
         Ok(self.limiter.parts(&keys))
     }
@@ -109,8 +139,14 @@ impl Settings {
         self.limiter.announce(|place| {
             let own = place.checked_sub(sharing);
             let own = own.and_then(|own| self.own_keys.get(own));
-            Some(own.unwrap_or(&self.key).describe())
+            Some(own.unwrap_or(&self.key).key.describe())
         });
+    }
+
+    /// The sources of keys, that of the policies without one of their own first.
+    fn keys(&self) -> Vec<&KeySource> {
+        let sources = std::iter::once(&self.key).chain(&self.own_keys);
+        sources.map(|source| &source.key).collect()
     }
 
     /// What is left to charge, when layers outside have charged some of the counters already: those are held to this
@@ -119,23 +155,28 @@ impl Settings {
         let Some(before) = before else {
             return Left::Parts(parts);
         };
-        let mut left = Vec::new();
-        let mut held = Vec::new();
+        let mut rest = Vec::new();
+        let mut decided = Vec::new();
         for part in parts.iter() {
             match before.of_counter(&self.limiter, part) {
-                None => left.push(part.clone()),
+                None => {
+                    rest.push(part.clone());
+                    decided.push((part.clone(), None));
+                }
                 Some(charged) if charged.policy() == part.policy() => {}
-                Some(charged) => held.push((charged.held_to(part.policy()), part.clone())),
+                Some(charged) => decided.push((part.clone(), Some(charged.held_to(part.policy())))),
             }
         }
-        let is_refused = held.iter().any(|(verdict, _)| verdict.is_denied());
-        match (Few::collect(left), Few::collect(held)) {
-            (Some(left), _) if !is_refused => Left::Parts(left),
-            (_, Some(held)) => {
-                let decision = Decision::new(held.map(|(verdict, _)| verdict.clone()));
-                Left::Decided(Box::new((decision, held.into_map(|(_, part)| part))))
-            }
-            _ => Left::Nothing,
+        let (parts, verdicts): (Vec<_>, Vec<_>) = decided.into_iter().unzip();
+        let rest = Few::collect(rest);
+        match (Few::collect(parts), rest) {
+            (None, _) => Left::Nothing,
+            (Some(_), Some(rest)) if verdicts.iter().all(Option::is_none) => Left::Parts(rest),
+            (Some(parts), rest) => Left::Held(Box::new(Held {
+                parts,
+                verdicts,
+                rest,
+            })),
         }
     }
 
@@ -181,14 +222,6 @@ impl Settings {
         parts: &Parts,
         before: Option<Decisions>,
     ) -> Response<Bytes> {
-        if let Rejection::Setup(error) = rejection
-            && !self.has_told_setup.swap(true, Ordering::Relaxed)
-        {
-            let policy = self.limiter.policy().as_name();
-            tracing::error!(
-                "the rate limit {policy} has no key for a request, which got a 500: {error}"
-            );
-        }
         let custom = self.on_rejection.as_ref();
         let custom = custom.and_then(|on_rejection| on_rejection(rejection, parts));
         let mut response = custom.unwrap_or_else(|| rejection.to_bare_response(&self.problem));
@@ -225,7 +258,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
             .field("policies", &self.limiter.policies().collect::<Vec<_>>())
-            .field("key", &self.key)
+            .field("keys", &self.keys())
             .field("is_enabled", &self.is_enabled)
             .field("problem", &self.problem)
             .field("x_rate_limit", &self.x_rate_limit)

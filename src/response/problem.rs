@@ -10,7 +10,8 @@ use http::header::HeaderValue;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::fields::wait_seconds;
-use crate::limit::{Decision, Policy};
+use crate::limit::timestamp::seconds_ceil;
+use crate::limit::{Algorithm, Decision, Policy};
 
 /// JSON has no charset parameter.
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -78,12 +79,7 @@ impl Problem {
     fn detail_of(&self, denied: &Decision) -> String {
         match &self.detail {
             Some(detail) => detail(denied),
-            None => format!(
-                "The policy {} allows {} per {}.",
-                denied.policy().as_name(),
-                units(denied.policy().limit()),
-                seconds(denied.policy().window_seconds()),
-            ),
+            None => default_detail(denied.policy()),
         }
     }
 }
@@ -173,6 +169,25 @@ impl Serialize for Document<'_> {
             members.serialize_entry("violated-policies", &self.violated_policies)?;
         }
         members.end()
+    }
+}
+
+fn default_detail(policy: &Policy) -> String {
+    let name = policy.as_name();
+    let allowed = units(policy.rate());
+    match policy.algorithm() {
+        Algorithm::CalendarHour => format!("The policy {name} allows {allowed} per hour."),
+        Algorithm::CalendarDay => format!("The policy {name} allows {allowed} per day."),
+        Algorithm::CalendarMonth => format!("The policy {name} allows {allowed} per month."),
+        _ => {
+            let per = seconds(seconds_ceil(policy.period()));
+            let burst = policy.limit();
+            if policy.rate() == burst {
+                format!("The policy {name} allows {allowed} per {per}.")
+            } else {
+                format!("The policy {name} allows {allowed} per {per}, and {burst} at once.")
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tower::Layer;
 use crate::support::{clock, from, get, hello, login, login_in_memory, memory, send, sqlite};
 
 /// A list field as an independent parser of RFC 9651 reads it: names, and their parameters as integers.
-fn parsed(field: &str) -> Vec<(String, Vec<(String, i64)>)> {
+pub(crate) fn parsed(field: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: List = Parser::new(field).parse().unwrap();
     let member = |entry: &ListEntry| {
         let ListEntry::Item(item) = entry else {

@@ -5,6 +5,7 @@
     reason = "a helper that fails fails its test"
 )]
 
+mod algorithms;
 mod answers;
 mod concurrency;
 mod custom_answers;
@@ -22,6 +23,8 @@ mod nesting;
 mod passing;
 mod peers;
 mod places;
+mod policies;
+mod policies_example;
 mod processes;
 mod readiness;
 mod runtimes;

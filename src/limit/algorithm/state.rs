@@ -185,7 +185,7 @@ impl State {
     ///
     /// For windows with a beginning it is their end. Otherwise it is the time until there is more; while something is
     /// left it is also at least as long as what is left takes to be earned, so that a client which spreads what is left
-    /// over it keeps the policy's pace.
+    /// over it keeps the policy's pace, and never longer than the policy's window.
     pub(crate) fn effective_window(&self, policy: &Policy, now: Timestamp) -> Duration {
         if let Self::Window(_) = self {
             return self.reset_after(policy, now);
@@ -195,11 +195,13 @@ impl State {
             .checked_add(1)
             .and_then(|cost| self.fits_after(policy, cost, now))
             .unwrap_or_else(|| policy.window());
-        let pace = u128::from(remaining) * u128::from(millis(policy.window()).unsigned_abs())
-            / u128::from(policy.limit().max(1));
-        more_after.max(Duration::from_millis(
-            u64::try_from(pace).unwrap_or(u64::MAX),
-        ))
+        if remaining == 0 {
+            return more_after;
+        }
+        let pace =
+            u128::from(remaining) * policy.window().as_millis() / u128::from(policy.limit().max(1));
+        let pace = Duration::from_millis(u64::try_from(pace).unwrap_or(u64::MAX));
+        more_after.max(pace).min(policy.window())
     }
 }
 

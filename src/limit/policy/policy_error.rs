@@ -47,7 +47,7 @@ impl fmt::Display for PolicyError {
             Self::DuplicateName(name) => {
                 return write!(
                     f,
-                    "two policies of one rate limit are named {name}: give each a name of its own with .name(\"…\")"
+                    "two policies of one rate limit are named {name} (case does not count): give each a name of its own with .name(\"…\")"
                 );
             }
             Self::ZeroWindow => {

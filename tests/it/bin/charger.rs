@@ -1,6 +1,7 @@
 //! A process that charges a key, for tests of several processes on one file.
 //!
-//! Arguments: the file, the limit, the window in seconds, the instant in milliseconds, the tasks, the charges of each.
+//! Arguments: the file, the policies, the instant in milliseconds, the tasks, the charges of each. Policies are written
+//! like `sliding:1000:60` and joined by commas: the word of the constructor, its numbers, of a token bucket the burst too.
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer.
 
 use std::env;
@@ -13,16 +14,16 @@ use tollgate::{Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [path, limit, seconds, at, tasks, charges] = &arguments[..] else {
-        return Err("give file, limit, seconds, instant, tasks, charges".into());
+    let [path, policies, at, tasks, charges] = &arguments[..] else {
+        return Err("give file, policies, instant, tasks, charges".into());
     };
     let clock = ManualClock::new(Timestamp::from_unix_millis(at.parse()?));
     let store = SqliteStore::open(path)
         .await?
         .clock(&clock)
         .deadline(Duration::from_secs(10));
-    let policy = Policy::fixed(limit.parse()?, seconds.parse()?).name("shared");
-    let limiter = Limiter::new(policy).store(&store);
+    let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
+    let limiter = Limiter::try_new(policies?)?.store(&store);
     let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
 
     say("ready")?;
@@ -46,6 +47,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     store.close().await?;
     Ok(())
+}
+
+/// The policy of such a text, named after the constructor.
+fn policy(text: &str) -> Result<Policy, Box<dyn Error>> {
+    let (word, numbers) = text.split_once(':').unwrap_or((text, ""));
+    let numbers: Result<Vec<u32>, _> = numbers.split(':').map(str::parse).collect();
+    let policy = match (word, &numbers?[..]) {
+        ("fixed", &[limit, seconds]) => Policy::fixed(limit, seconds.into()),
+        ("sliding", &[limit, seconds]) => Policy::sliding(limit, seconds.into()),
+        ("sliding-counter", &[limit, seconds]) => Policy::sliding_counter(limit, seconds.into()),
+        ("token-bucket", &[rate, seconds, burst]) => {
+            Policy::token_bucket(rate, seconds.into()).burst(burst)
+        }
+        ("hourly", &[limit]) => Policy::hourly(limit),
+        ("daily", &[limit]) => Policy::daily(limit),
+        ("monthly", &[limit]) => Policy::monthly(limit),
+        _ => return Err(format!("{text} is no policy").into()),
+    };
+    Ok(policy.name(word))
 }
 
 /// Charges once; a store that is busy with the other processes is asked again.
