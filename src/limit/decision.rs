@@ -150,7 +150,8 @@ impl Decision {
         self.leading().remaining()
     }
 
-    /// The instant at which the decision was made.
+    /// The instant at which the decision was made, by the clock. An exact sliding window, or a token bucket, counts it as of
+    /// the newest stored instant when another process has stored one that is slightly later, by up to a second.
     #[must_use]
     pub fn decided_at(&self) -> Timestamp {
         self.leading().decided_at()

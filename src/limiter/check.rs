@@ -102,14 +102,29 @@ pub(super) fn decision(
     cost: u32,
     outcome: &Outcome,
 ) -> Decision {
+    // Either all were looked at, or those that were not held before have been charged.
+    let is_about_all = outcome.found.len() == parts.len();
     let mut found = outcome.found.iter();
     let mut held = held.into_iter();
     Decision::new(parts.map(|part| {
-        held.next().flatten().unwrap_or_else(|| {
+        let verdict = |found| {
             let (policy, key) = (part.policy().clone(), part.key.clone());
-            let found = *found.next().unwrap_or(outcome.found.first());
             Verdict::new(policy, key, cost, outcome.at, found)
-        })
+        };
+        let mut next = || *found.next().unwrap_or(outcome.found.first());
+        match held.next().flatten() {
+            // The store knows how long to wait; what was refused stays so, should there be room again.
+            Some(held) if is_about_all => {
+                let looked = verdict(next());
+                if held.is_denied() && looked.is_denied() {
+                    looked
+                } else {
+                    held
+                }
+            }
+            Some(held) => held,
+            None => verdict(next()),
+        }
     }))
 }
 

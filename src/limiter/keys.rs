@@ -1,9 +1,11 @@
 //! The keys of a charge.
 
+use std::sync::Arc;
+
 use crate::limit::Key;
 
-/// The keys that a [`Limiter`](crate::Limiter) charges: a `&Key` for all of its policies, or an array or a slice with one
-/// for each of them, in their order.
+/// The keys that a [`Limiter`](crate::Limiter) charges: a `&Key` for all of its policies, or an array, a slice or a `Vec`
+/// with one for each of them, in their order.
 ///
 /// # Examples
 ///
@@ -23,11 +25,16 @@ use crate::limit::Key;
 /// ```
 pub trait Keys: sealed::Sealed {}
 
-impl Keys for &Key {}
-impl Keys for &[Key] {}
-impl<const N: usize> Keys for &[Key; N] {}
+impl Keys for Key {}
+impl Keys for [Key] {}
+impl Keys for Vec<Key> {}
+impl<const N: usize> Keys for [Key; N] {}
+impl<K: Keys + ?Sized> Keys for &K {}
+impl<K: Keys + ?Sized> Keys for Arc<K> {}
 
 pub(super) mod sealed {
+    use std::sync::Arc;
+
     use crate::limit::Key;
 
     pub trait Sealed {
@@ -35,21 +42,58 @@ pub(super) mod sealed {
         fn as_slice(&self) -> &[Key];
     }
 
-    impl Sealed for &Key {
+    impl Sealed for Key {
         fn as_slice(&self) -> &[Key] {
             std::slice::from_ref(self)
         }
     }
 
-    impl Sealed for &[Key] {
+    impl Sealed for [Key] {
         fn as_slice(&self) -> &[Key] {
             self
         }
     }
 
-    impl<const N: usize> Sealed for &[Key; N] {
+    impl Sealed for Vec<Key> {
         fn as_slice(&self) -> &[Key] {
-            *self
+            self
         }
+    }
+
+    impl<const N: usize> Sealed for [Key; N] {
+        fn as_slice(&self) -> &[Key] {
+            self
+        }
+    }
+
+    impl<K: Sealed + ?Sized> Sealed for &K {
+        fn as_slice(&self) -> &[Key] {
+            (**self).as_slice()
+        }
+    }
+
+    impl<K: Sealed + ?Sized> Sealed for Arc<K> {
+        fn as_slice(&self) -> &[Key] {
+            (**self).as_slice()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_may_be_borrowed_and_shared_in_many_ways() {
+        fn count(keys: impl Keys) -> usize {
+            sealed::Sealed::as_slice(&keys).len()
+        }
+        let key = Key::new("user", 1);
+        let list = vec![key.clone(), key.clone()];
+        assert_eq!(
+            (count(&key), count(&&key), count(&Arc::new(key.clone()))),
+            (1, 1, 1)
+        );
+        assert_eq!((count(&list), count(&list[..]), count(&[key])), (2, 2, 1));
     }
 }

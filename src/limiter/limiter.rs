@@ -322,19 +322,18 @@ impl Limiter {
         Check::new(self.clone(), reply, parts, cost)
     }
 
-    /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: it
-    /// is only looked what the others say.
-    pub(crate) fn begin_held(&self, mut held: Held, cost: u32) -> Check {
-        let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
+    /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: the
+    /// store is asked what all of them would say to another charge, which is how long to wait.
+    pub(crate) fn begin_held(&self, held: Held, cost: u32) -> Check {
         let store = self.store_handle();
-        let reply = held.rest.take().map(|parts| {
-            let charge = Charge { parts, cost };
-            if is_refused || cost == 0 {
-                store.peek(charge)
-            } else {
-                store.charge(charge)
-            }
-        });
+        let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
+        let reply = if is_refused {
+            let parts = held.parts.clone();
+            Some(store.peek(Charge { parts, cost }))
+        } else {
+            let rest = held.rest.clone();
+            rest.map(|parts| store.charge(Charge { parts, cost }))
+        };
         Check::held(self.clone(), reply, held, cost)
     }
 

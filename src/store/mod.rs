@@ -2,7 +2,7 @@
 //!
 //! A store sees policies, keys and instants; it never sees HTTP, and a key is opaque text to it. `contract.rs` is what
 //! every store must do, in words, and the suite that proves it. `engine/` collects charges into batches for stores
-//! that do I/O; `memory.rs` answers at once.
+//! that do I/O; `memory/` answers at once.
 
 mod charge;
 mod contract;

@@ -16,8 +16,6 @@ mod state;
 pub(crate) mod token_bucket;
 
 pub use self::algorithm::Algorithm;
-#[cfg(feature = "sqlite")]
-pub(crate) use self::placed::SLIGHTLY_AHEAD;
 use self::placed::{Placed, place};
 pub(crate) use self::span::{LONGEST_WAY, Span};
 pub(crate) use self::state::{Found, State, charge};

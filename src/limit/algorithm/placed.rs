@@ -6,7 +6,7 @@ use crate::limit::Timestamp;
 
 /// What is stored so little ahead of now was stored by another thread or process, or before a small correction of the
 /// clock: it counts as now.
-pub(crate) const SLIGHTLY_AHEAD: Duration = Duration::from_secs(1);
+const SLIGHTLY_AHEAD: Duration = Duration::from_secs(1);
 
 /// The instant that a decision counts as made at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,8 +198,8 @@ impl State {
         if remaining == 0 {
             return more_after;
         }
-        let pace =
-            u128::from(remaining) * policy.window().as_millis() / u128::from(policy.limit().max(1));
+        let pace = u128::from(remaining) * policy.window().as_millis();
+        let pace = pace.div_ceil(u128::from(policy.limit().max(1)));
         let pace = Duration::from_millis(u64::try_from(pace).unwrap_or(u64::MAX));
         more_after.max(pace).min(policy.window())
     }

@@ -23,7 +23,7 @@ use crate::limit::few::Few;
 /// let configured: Vec<Policy> = vec![];
 /// assert_eq!(Limiter::try_new(configured).unwrap_err(), PolicyError::NoPolicy);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policies(Vec<Policy>);
 
 impl Policies {

@@ -16,8 +16,8 @@ const LONGEST_NAME: usize = 64;
 
 /// A limit over a window, with a name.
 ///
-/// A policy is a value: it counts nothing itself. A counter belongs to the policy's name, algorithm and window, and
-/// to a key; the limit is not part of it, so a changed limit keeps what was used.
+/// A policy is a value: it counts nothing itself. A counter belongs to the policy's name, algorithm and window (of a token
+/// bucket the period of its rate), and to a key; the limit is not part of it, so a changed limit keeps what was used.
 ///
 /// | constructor | [`Algorithm`] | allows |
 /// | --- | --- | --- |

@@ -51,10 +51,10 @@ impl fmt::Display for PolicyError {
                 );
             }
             Self::ZeroWindow => {
-                "a rate limit's window is 0: give at least 1 ms; the arguments are (limit, seconds)"
+                "a rate limit's window is 0: give at least 1 ms; the arguments are (limit, seconds), of a token bucket (rate, seconds)"
             }
             Self::WindowTooLong => {
-                "a rate limit's window is longer than 10 years: the arguments are (limit, seconds)"
+                "a rate limit's window is longer than 10 years: the arguments are (limit, seconds), of a token bucket (rate, seconds)"
             }
             Self::WindowFraction => {
                 "a rate limit's window has a fraction of a millisecond: give whole milliseconds"

@@ -5,7 +5,8 @@ use crate::limit::Timestamp;
 use crate::store::{Charge, Outcome, Reset, StoreError};
 
 /// The part of a store that reads and writes: the engine calls it from one thread, one call at a time, and never drops
-/// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of [`Store`](crate::store::Store); every call is about a batch or a page.
+/// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of
+/// [`Store`](crate::store::Store); every call is about a batch or a page.
 pub(in crate::store) trait Backend: Send + 'static {
     /// Opens what is not open yet. The other calls do the same first.
     async fn open(&mut self) -> Result<(), StoreError>;

@@ -24,7 +24,7 @@ const DEFAULT_MAX_KEYS: usize = 1 << 18;
 ///
 /// It holds at most [`max_keys`](Self::max_keys) keys. When that is reached, expired keys go first, then those that have
 /// something left, with the fewest used units first, then those that have used all but were not refused yet. The counter
-/// of a key that was refused never goes before it expires: a new key gets [`StoreError::Full`] instead. In an exact
+/// of a key that was refused stays while it has nothing left: a new key gets [`StoreError::Full`] instead. In an exact
 /// sliding window each admitted event counts as a key.
 ///
 /// # Examples
@@ -237,5 +237,48 @@ mod tests {
             assert!(rows.len() <= 10);
             assert!(rows.counts_are_right());
         }
+    }
+
+    #[test]
+    fn what_a_sliding_counter_refuses_for_the_window_before_stays_refused() {
+        let (store, clock) = store_of(50);
+        let counter = Policy::sliding_counter(10, 60).name("refused");
+        let charge = |cost| charge_of(&[(&counter, &Key::new("user", "a"))], cost);
+        assert!(store.0.charge(&charge(10)).unwrap().is_admitted());
+        clock.advance(Duration::from_secs(60));
+        assert!(!store.0.charge(&charge(1)).unwrap().is_admitted());
+        for n in 0..200 {
+            assert!(is_admitted(&store, &Key::new("flood", n), 9));
+        }
+        assert!(!store.0.charge(&charge(1)).unwrap().is_admitted());
+    }
+
+    #[test]
+    fn one_new_key_does_not_cost_all_keys_that_have_many_events() {
+        let (store, clock) = store_of(1_000);
+        let policy = Policy::sliding(1_000, 60);
+        let charge = |n: u32| charge_of(&[(&policy, &Key::new("user", n))], 1);
+        for _ in 0..100 {
+            clock.advance(Duration::from_millis(1));
+            for n in 0..10 {
+                assert!(store.0.charge(&charge(n)).unwrap().is_admitted());
+            }
+        }
+        assert!(store.0.charge(&charge(10)).unwrap().is_admitted());
+        let used = |n| {
+            let outcome = store.0.peek(&charge(n));
+            outcome.found.first().state.used(&policy, outcome.at)
+        };
+        let left: u64 = (0..10).map(used).sum();
+        assert!((700..1_000).contains(&left), "{left}");
+    }
+
+    #[test]
+    fn a_refusal_is_an_answer_also_when_there_is_no_room_to_count_it() {
+        let (store, _) = store_of(10);
+        for n in (0..10).chain(0..10) {
+            let _ = is_admitted(&store, &Key::new("user", n), 1);
+        }
+        assert!(!is_admitted(&store, &Key::new("user", "new"), 0));
     }
 }

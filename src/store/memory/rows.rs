@@ -97,20 +97,28 @@ impl Rows {
         let mut found = charge.decide(at, &states);
         self.tell_waits(charge, &mut found);
         let is_admitted = found.iter().all(|found| found.fits);
+        if let Err(error) = self.make_room(charge, &found, is_admitted, at, max_keys) {
+            // A refusal is an answer also when there is no room to count it.
+            return if is_admitted {
+                Err(error)
+            } else {
+                Ok(Outcome { at, found })
+            };
+        }
         let units = if is_admitted { charge.cost } else { 0 };
-        // What another policy refused is left as it is.
-        let is_changed = |(part, found): &(&Part, &Found)| {
-            let state = &found.state;
-            let counts = !found.fits && (state.counts_refusals() || self.has(part, at));
-            is_admitted || counts || state.is_moved()
-        };
-        let changed = charge.parts.iter().zip(found.iter()).filter(is_changed);
-        let changed: Vec<_> = changed.collect();
-        self.make_room(&changed, at, max_keys)?;
-        for (part, found) in changed {
-            self.store(part, at, found, units);
+        for (part, found) in charge.parts.iter().zip(found.iter()) {
+            if self.is_changed(part, found, is_admitted, at) {
+                self.store(part, at, found, units);
+            }
         }
         Ok(Outcome { at, found })
+    }
+
+    /// Whether a charge changes what is kept for a part. What another policy refused is left as it is.
+    fn is_changed(&self, part: &Part, found: &Found, is_admitted: bool, at: Timestamp) -> bool {
+        let state = &found.state;
+        let is_counted = !found.fits && (state.counts_refusals() || self.has(part, at));
+        is_admitted || is_counted || state.is_moved()
     }
 
     fn has(&self, part: &Part, at: Timestamp) -> bool {
@@ -179,7 +187,10 @@ impl Rows {
             (Kept::Events(events), State::Log(log)) => {
                 events.apply(log, policy.period(), u64::from(units));
             }
-            (Kept::Bucket(bucket), State::Bucket(after)) => *bucket = *after,
+            // A refusal leaves the bucket as it was: another rate may ask next.
+            (Kept::Bucket(bucket), State::Bucket(after)) if units > 0 || after.is_moved => {
+                *bucket = *after;
+            }
             // A counter's name tells its algorithm, so a place never changes what it keeps.
             _ => {}
         }
@@ -189,6 +200,13 @@ impl Rows {
         let lasts = state.counts_refusals() || row.is_used_up;
         row.was_refused = !found.fits || (row.was_refused && lasts);
         row.expires_at = state.expires_at(policy, at);
+        if let (false, State::Pair(_)) = (found.fits, state) {
+            // It is the window before that refuses.
+            let before = place_of(part, part.span_before(at).start);
+            if let Some(row) = self.counters.get_mut(&before) {
+                row.was_refused = true;
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -203,15 +221,17 @@ impl Rows {
     /// Makes room for what a charge adds.
     fn make_room(
         &mut self,
-        changed: &[(&Part, &Found)],
+        charge: &Charge,
+        found: &Few<Found>,
+        is_admitted: bool,
         now: Timestamp,
         max_keys: usize,
     ) -> Result<(), StoreError> {
-        let is_new = |(part, found): &&(&Part, &Found)| {
-            let is_event = found.fits && matches!(found.state, State::Log(_));
-            is_event || !self.has(part, now)
+        let is_new = |(part, found): &(&Part, &Found)| {
+            let is_event = is_admitted && matches!(found.state, State::Log(_));
+            self.is_changed(part, found, is_admitted, now) && (is_event || !self.has(part, now))
         };
-        let new = changed.iter().filter(is_new).count();
+        let new = charge.parts.iter().zip(found.iter()).filter(is_new).count();
         if new == 0 {
             return Ok(());
         }
@@ -228,7 +248,7 @@ impl Rows {
         if !is_known_full {
             self.sweep(now);
             if self.len() + new > max_keys {
-                self.evict(changed, max_keys.div_ceil(EVICTED_AT_ONCE).max(new));
+                self.evict(charge, max_keys.div_ceil(EVICTED_AT_ONCE).max(new));
             }
             if self.len() + new <= max_keys {
                 return Ok(());
@@ -238,24 +258,27 @@ impl Rows {
         Err(StoreError::Full)
     }
 
-    /// Forgets up to `count` keys, in the order of their rank, but none of those that are being charged: what was
-    /// decided about them stands on their state.
-    fn evict(&mut self, changed: &[(&Part, &Found)], count: usize) {
+    /// Forgets keys until `count` rows and events are gone, in the order of their rank, but none of those that are being
+    /// charged: what was decided about them stands on their state.
+    fn evict(&mut self, charge: &Charge, count: usize) {
         let rank = |place: &Place, row: &Row| {
-            let is_charged = changed.iter().any(|(part, _)| **part == place.part);
+            let is_charged = charge.parts.iter().any(|part| *part == place.part);
             row.eviction_rank().filter(|_| !is_charged)
         };
         let ranks = self
             .counters
             .iter()
-            .filter_map(|(place, row)| rank(place, row));
+            .filter_map(|(place, row)| Some((rank(place, row)?, 1 + row.more_events())));
         let mut ranks: Vec<_> = ranks.collect();
-        if ranks.is_empty() {
+        ranks.sort_unstable();
+        let mut left = count;
+        let last = ranks.iter().find(|(_, rows)| {
+            left = left.saturating_sub(*rows);
+            left == 0
+        });
+        let Some((last_rank, _)) = last.or(ranks.last()).copied() else {
             return;
-        }
-        let last = count.min(ranks.len()) - 1;
-        let (_, last_rank, _) = ranks.select_nth_unstable(last);
-        let last_rank = *last_rank;
+        };
         // Those below the last rank first: of those that have it some may stay.
         let mut left = count;
         for goes_whole in [true, false] {
@@ -264,8 +287,8 @@ impl Rows {
                 let goes = left > 0
                     && rank
                         .is_some_and(|rank| rank < last_rank || (!goes_whole && rank == last_rank));
-                left -= usize::from(goes);
                 if goes {
+                    left = left.saturating_sub(1 + row.more_events());
                     self.events -= row.more_events();
                 }
                 !goes

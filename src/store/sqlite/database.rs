@@ -168,8 +168,12 @@ impl Database {
         result.map_err(store_error)
     }
 
-    /// Begins the WAL anew when it has become long.
+    /// Ends a transaction that a panic has left open, and begins the WAL anew when it has become long.
     pub(super) async fn restart_long_wal(&mut self) -> Result<(), StoreError> {
+        if self.is_unsound {
+            // Until then others on the file could not write.
+            self.make_sound().await;
+        }
         let Some(wal) = self.location.wal_path() else {
             return Ok(());
         };
@@ -300,8 +304,8 @@ fn settings(location: &Location) -> SqliteConnectOptions {
         // The file was created by `Location::prepare`, with a mode that SQLite would not give it.
         .create_if_missing(false)
         .busy_timeout(BUSY_TIMEOUT)
-        // With fewer, SQLite's thread waits for ours while it holds the write lock.
-        .row_buffer_size(QUEUE_LENGTH + 1)
+        // With fewer than a batch has rows, SQLite's thread waits for ours while it holds the write lock.
+        .row_buffer_size(4 * QUEUE_LENGTH + 1)
         // Two per batch, and logging costs more than some of them.
         .disable_statement_logging()
         .thread_name(|_| "tollgate-sqlite".to_owned())

@@ -1,7 +1,7 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
 //! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `tables/` has the tables
-//! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger.rs` reads, decides and writes
+//! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes
 //! back. `room.rs` is the cap of a database in memory.
 
 mod database;
@@ -99,8 +99,8 @@ impl SqliteStore {
     ///
     /// It holds 262,144 rows at most; of an exact sliding window each event is one. When they are there, expired rows go
     /// first, then keys with a single used unit and something left, then others with something left, then those that have
-    /// used all but were not refused yet. A key that was refused never goes before its row expires or it is admitted again:
-    /// a new key gets [`StoreError::Full`] instead.
+    /// used all but were not refused yet. A key that was refused stays until its window is over, or, of an exact sliding
+    /// window or a bucket, until it is admitted again: a new key gets [`StoreError::Full`] instead.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::in_memory_of(room::DEFAULT_MAX_ROWS)

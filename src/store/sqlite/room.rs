@@ -30,11 +30,14 @@ const EVICT_EXPIRED: [&str; 3] = [
         SELECT policy, key FROM rate_limit_buckets WHERE expires_at <= $1 LIMIT $2)",
 ];
 
-/// Up to `$2` keys of each table that hold out no longer than `$1`. Of the events it is the newest row that tells.
+/// Up to `$2` rows, or keys, of each table that hold out no longer than `$1`. A refusal keeps all windows of its key, since that
+/// of a sliding counter is due to the one before. Of the events it is the newest row that tells.
 const EVICT: [&str; 3] = [
     "DELETE FROM rate_limit_windows WHERE (policy, key, window_start) IN (
-        SELECT policy, key, window_start FROM rate_limit_windows
-        WHERE denied = 0 AND iif(used >= last_limit, 2, used > 1) <= $1 LIMIT $2)",
+        SELECT policy, key, window_start FROM rate_limit_windows AS row
+        WHERE iif(used >= last_limit, 2, used > 1) <= $1 AND NOT EXISTS (
+            SELECT 1 FROM rate_limit_windows WHERE policy = row.policy AND key = row.key AND denied > 0)
+        LIMIT $2)",
     "DELETE FROM rate_limit_events WHERE (policy, key) IN (
         SELECT policy, key FROM rate_limit_events AS newest
         WHERE hold <= $1 AND at = (
@@ -198,13 +201,11 @@ impl Room {
         });
         self.rows += new.count() as u64;
         let mut outcomes = merged.outcomes(&applied).into_iter();
-        Ok(admitted
-            .into_iter()
-            .map(|is_admitted| {
-                let outcome = if is_admitted { outcomes.next() } else { None };
-                outcome.ok_or(StoreError::Full)
-            })
-            .collect())
+        let answer = |(charge, has_room): (&Charge, bool)| {
+            let outcome = if has_room { outcomes.next() } else { None };
+            outcome.map_or_else(|| without_room(charge, now), Ok)
+        };
+        Ok(charges.iter().zip(admitted).map(answer).collect())
     }
 
     fn has_room_for(&self, rows: u64) -> bool {
@@ -257,19 +258,53 @@ impl Room {
             let query = sqlx::query(statement).bind(now.unix_millis()).bind(at_once);
             self.deleted(database.execute(query).await?);
         }
+        let goal = self.max_rows.saturating_sub(at_once.unsigned_abs());
         for hold in [Hold::OneUnit, Hold::Some, Hold::All] {
             for statement in EVICT {
-                if self.has_room_for(wanted) {
-                    return Ok(());
-                }
-                let query = sqlx::query(statement)
-                    .bind(i64::from(hold.rank()))
-                    .bind(at_once);
-                self.deleted(database.execute(query).await?);
+                self.evict_down_to(goal, database, statement, hold).await?;
+            }
+            if self.has_room_for(wanted) {
+                return Ok(());
             }
         }
         Ok(())
     }
+
+    /// Evicts keys of a table, one at first since a key may have many rows, and twice as many when they do not.
+    async fn evict_down_to(
+        &mut self,
+        goal: u64,
+        database: &mut Database,
+        statement: &'static str,
+        hold: Hold,
+    ) -> Result<(), StoreError> {
+        let mut keys = 1;
+        while self.rows > goal {
+            let query = sqlx::query(statement)
+                .bind(i64::from(hold.rank()))
+                .bind(keys.min(self.rows - goal).cast_signed());
+            let deleted = database.execute(query).await?;
+            if deleted == 0 {
+                break;
+            }
+            self.deleted(deleted);
+            if deleted <= keys {
+                keys *= 2;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to a charge of a key that has no row, and gets none: refused if it would be anyway. A refusal is an answer also
+/// when there is no room to count it.
+fn without_room(charge: &Charge, now: Timestamp) -> Result<Outcome, StoreError> {
+    let unused = charge.parts.map(|part| State::unused(part.policy(), now));
+    let found = charge.look(now, &unused);
+    if found.iter().all(|found| found.fits) {
+        return Err(StoreError::Full);
+    }
+    Ok(Outcome { at: now, found })
 }
 
 /// How many rows the charges need that are not there.

@@ -105,6 +105,20 @@ pub(in crate::store) fn a_bucket_keeps_its_usage_when_its_rate_changes(subject: 
     assert_eq!(subject.look(&of(10), &alice(), 1).used(), 70);
 }
 
+pub(in crate::store) fn each_rate_drains_a_bucket_for_itself(subject: &Subject) {
+    let of = |rate: u32| Policy::token_bucket(rate, 60).burst(100).name("p");
+    assert!(subject.is_admitted(&of(100), &alice(), 100));
+    subject.at(60_000);
+    let charges = [1, 100].map(|rate| charge_of(&[(&of(rate), &alice())], 50));
+    // One after another and in one batch alike: what the slow rate refused has not slowed the bucket.
+    let replies = charges.map(|charge| subject.store.charge(charge));
+    let answers = subject.answers(replies.into());
+    let answers = answers
+        .into_iter()
+        .map(|answer| answer.unwrap().is_admitted());
+    assert_eq!(answers.collect::<Vec<_>>(), [false, true]);
+}
+
 pub(in crate::store) fn a_sliding_counter_weighs_the_window_before(subject: &Subject) {
     let policy = Policy::sliding_counter(10, 60);
     assert!(subject.is_admitted(&policy, &alice(), 8));

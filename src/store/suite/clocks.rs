@@ -59,3 +59,16 @@ pub(in crate::store) fn a_step_back_gives_no_more_than_one_quota(subject: &Subje
         assert!(gained <= 5 * windows, "{policy}: {gained}");
     }
 }
+
+pub(in crate::store) fn a_step_back_revives_nothing_that_had_left(subject: &Subject) {
+    let policy = Policy::sliding(100, 1);
+    for second in 0..45 {
+        subject.at(second * 1_000);
+        assert!(subject.is_admitted(&policy, &alice(), 1));
+    }
+    subject.at(-2_000);
+    let moved = subject.charge(&policy, &alice(), 60);
+    assert_eq!((moved.is_allowed(), moved.used()), (true, 61));
+    subject.at(-1_000);
+    assert_eq!(subject.look(&policy, &alice(), 1).used(), 0);
+}

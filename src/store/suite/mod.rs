@@ -194,6 +194,8 @@ macro_rules! contract_suite {
             exactly_the_limit_passes_of_several_policies,
             a_clock_that_steps_locks_nobody_out,
             a_step_back_gives_no_more_than_one_quota,
+            a_step_back_revives_nothing_that_had_left,
+            each_rate_drains_a_bucket_for_itself,
             each_algorithm_decides_like_its_model,
             several_policies_decide_like_their_models,
             a_batch_is_answered_like_a_sequence,

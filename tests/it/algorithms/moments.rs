@@ -135,6 +135,16 @@ async fn a_slow_token_bucket_tells_when_the_next_unit_comes() {
 }
 
 #[tokio::test]
+async fn a_time_with_a_fraction_of_a_millisecond_is_rounded_up_too() {
+    let policy = Policy::try_token_bucket(3, Duration::from_millis(3_001))
+        .unwrap()
+        .name("api");
+    // Two of three units take 2.000667 s to come back.
+    let moments = [(0, 1, 200, "r=2;t=3", "")];
+    assert_tells(&policy, "\"api\";q=3;w=4", START, &moments).await;
+}
+
+#[tokio::test]
 async fn a_token_bucket_without_a_burst_of_its_own_has_its_rate_as_the_limit() {
     let policy = Policy::token_bucket(5, 60).name("api");
     let moments = [

@@ -75,7 +75,7 @@ fn no_policy_is_an_error_of_the_fallible_constructors() {
     let error = RateLimitLayer::try_new(none.clone()).unwrap_err();
     assert_eq!(error, PolicyError::NoPolicy);
     assert_eq!(Limiter::try_new(none).unwrap_err(), PolicyError::NoPolicy);
-    let error = RateLimitLayer::try_new(Policies::default()).unwrap_err();
+    let error = RateLimitLayer::try_new(Policies::from(vec![])).unwrap_err();
     assert_eq!(error, PolicyError::NoPolicy);
 }
 

@@ -213,3 +213,22 @@ async fn an_inner_refusal_is_told_by_one_retry_after_that_is_long_enough() {
     clock.advance(Duration::from_secs(900));
     assert_eq!(statuses(&service, "alice", 1).await, [200]);
 }
+
+#[tokio::test]
+async fn a_sliding_counter_of_the_outer_layer_tells_the_inner_ones_exact_wait() {
+    let clock = clock();
+    let store = sqlite(&clock);
+    let sliding = |limit| Policy::sliding(limit, 100).name("a");
+    let service = ServiceBuilder::new()
+        .layer(by_client(sliding(100), &store))
+        .layer(by_client(sliding(2), &store))
+        .service(hello());
+    for _ in 0..2 {
+        statuses(&service, "alice", 1).await;
+        clock.advance(Duration::from_secs(1));
+    }
+    let refused = send(&service, from("alice")).await;
+    // The outer layer has charged it, so three are used, and two must leave: the second one does at 101 s.
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), "99");
+}

@@ -16,12 +16,14 @@ use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
 use crate::store::{Charge, Outcome, StoreError};
 
-/// Reads all states of a batch. `$1` to `$3` are arrays for the three tables, `$4` is now, `$5` what counts as now.
-static LOOK: LazyLock<String> =
+/// Reads all states of a batch. `$1` to `$3` are arrays for the three tables, `$4` is now.
+static READ: LazyLock<String> =
     LazyLock::new(|| [windows::SELECT, events::SELECT, buckets::SELECT].join(";"));
+/// The same as one transaction, which sees the three tables at one moment. It needs no lock.
+static LOOK: LazyLock<String> = LazyLock::new(|| format!("BEGIN;{};COMMIT", *READ));
 /// The same, with the write lock taken first: a transaction that reads and then writes would be refused at once when
 /// another process has written in between.
-static BEGIN: LazyLock<String> = LazyLock::new(|| format!("BEGIN IMMEDIATE;{}", *LOOK));
+static BEGIN: LazyLock<String> = LazyLock::new(|| format!("BEGIN IMMEDIATE;{}", *READ));
 /// Writes all states of a batch. `$1`, `$2` and `$4` are rows for the three tables, `$3` is what events to trim.
 static WRITE: LazyLock<String> = LazyLock::new(|| {
     [
@@ -41,8 +43,9 @@ const LATEST_LOCK: Duration = Duration::from_millis(900);
 const ATTEMPTS: u32 = 3;
 
 #[cfg(test)]
-pub(super) fn statements() -> [&'static str; 6] {
+pub(super) fn statements() -> [&'static str; 7] {
     [
+        &READ,
         &LOOK,
         &BEGIN,
         &WRITE,
@@ -117,10 +120,13 @@ async fn begin<'a>(
 ) -> Result<Ledger<'a>, StoreError> {
     for _ in 0..ATTEMPTS {
         let asked_at = clock::monotonic();
-        let mut ledger = Ledger::of(charges, clock.now());
+        let now = clock.now();
+        let mut ledger = Ledger::of(charges, now);
         let query = ledger.bound(&BEGIN)?;
         let rows = database.begin(query).await?;
-        if clock::monotonic().duration_since(asked_at) < LATEST_LOCK {
+        // The monotonic clock stands still while the machine sleeps, the other one may be set.
+        let waited = clock::monotonic().duration_since(asked_at);
+        if waited.max(clock.now().saturating_duration_since(now)) < LATEST_LOCK {
             ledger.read(&rows)?;
             return Ok(ledger);
         }
@@ -144,11 +150,10 @@ pub(super) async fn look(
         ledger.note_waits(look, index, &found);
         answers.push(Ok(Outcome { at: now, found }));
     }
-    let finds = ledger.finds()?;
-    if let Some(finds) = finds {
-        let rows = database
-            .fetch_all(sqlx::query(events::FIND).bind(finds))
-            .await?;
+    if let Some(finds) = ledger.finds()? {
+        // What has changed since can make it tell a shorter wait, for what was freed, and no other.
+        let query = sqlx::query(events::FIND).bind(finds);
+        let rows = database.fetch_all(query).await?;
         ledger.tell_waits(&rows, &mut answers)?;
     }
     answers.into_iter().collect()
@@ -161,7 +166,7 @@ pub(super) async fn known(
     now: Timestamp,
 ) -> Result<Vec<bool>, StoreError> {
     let mut ledger = Ledger::of(charges, now);
-    let rows = database.fetch_all(ledger.bound(&LOOK)?).await?;
+    let rows = database.fetch_all(ledger.bound(&READ)?).await?;
     ledger.read(&rows)?;
     Ok(ledger.known())
 }

@@ -11,9 +11,8 @@ use super::waits::Wait;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
-use crate::limit::algorithm::{Found, SLIGHTLY_AHEAD, Span, State};
+use crate::limit::algorithm::{Found, Span, State};
 use crate::limit::few::Few;
-use crate::limit::timestamp::millis;
 use crate::store::sqlite::Database;
 use crate::store::sqlite::room::Hold;
 use crate::store::sqlite::tables::{
@@ -144,8 +143,7 @@ impl<'a> Ledger<'a> {
             .bind(json(&windows)?)
             .bind(json(&events)?)
             .bind(json(&buckets)?)
-            .bind(self.now.unix_millis())
-            .bind(millis(SLIGHTLY_AHEAD)))
+            .bind(self.now.unix_millis()))
     }
 
     pub(super) fn read(&mut self, rows: &[SqliteRow]) -> Result<(), StoreError> {
@@ -187,7 +185,7 @@ impl<'a> Ledger<'a> {
             }
         }
         if is_mended {
-            let rows = database.within(self.bound(&super::LOOK)?).await?;
+            let rows = database.within(self.bound(&super::READ)?).await?;
             self.read(&rows)?;
         }
         Ok(())
@@ -196,12 +194,18 @@ impl<'a> Ledger<'a> {
     pub(super) fn states(&self, charge: &Charge, index: usize) -> Few<State> {
         let unused = |part: &Part| State::unused(part.policy(), self.now);
         match self.places.get(index) {
-            Some(places) => places.map(|place| self.state(*place)),
+            Some(places) => {
+                let mut places = places.iter();
+                charge.parts.map(|part| match places.next() {
+                    Some(place) => self.state(part, *place),
+                    None => unused(part),
+                })
+            }
             None => charge.parts.map(unused),
         }
     }
 
-    fn state(&self, place: Place) -> State {
+    fn state(&self, part: &Part, place: Place) -> State {
         let usage = |index: usize| self.windows.entries[index].usage;
         match place {
             Place::Window(index) => State::Window(usage(index)),
@@ -210,7 +214,10 @@ impl<'a> Ledger<'a> {
                 current: usage(current),
             }),
             Place::Log(index) => State::Log(self.events.entries[index].log),
-            Place::Bucket(index) => self.buckets.entries[index].state,
+            Place::Bucket(index) => {
+                let entry = &self.buckets.entries[index];
+                State::of_bucket(entry.bucket, part.policy(), self.now)
+            }
         }
     }
 
@@ -238,13 +245,19 @@ impl<'a> Ledger<'a> {
             let states = self.states(charge, index);
             let found = charge.decide(self.now, &states);
             let new = self.new_rows_of(index, &found);
+            let is_admitted = found.iter().all(|found| found.fits);
             if cap.is_some_and(|cap| self.new_rows + new > cap.rows_left) {
-                self.is_short = true;
-                answers.push(Err(StoreError::Full));
+                // A refusal is an answer also when there is no room to count it.
+                let at = self.now;
+                answers.push(if is_admitted {
+                    self.is_short = true;
+                    Err(StoreError::Full)
+                } else {
+                    Ok(Outcome { at, found })
+                });
                 continue;
             }
             self.new_rows += new;
-            let is_admitted = found.iter().all(|found| found.fits);
             let places = self.places[index].clone();
             for ((part, place), found) in charge.parts.iter().zip(places.iter()).zip(found.iter()) {
                 let units = if is_admitted { charge.cost } else { 0 };
@@ -304,15 +317,16 @@ impl<'a> Ledger<'a> {
                     entry.hold = hold.rank();
                 }
             }
-            (Place::Bucket(index), state @ State::Bucket(_)) => {
+            (Place::Bucket(index), State::Bucket(bucket)) => {
                 let entry = &mut self.buckets.entries[index];
-                entry.part = part;
-                if units > 0 {
-                    entry.state = state;
+                if units > 0 || bucket.is_moved {
+                    entry.part = part;
+                    entry.bucket = bucket;
                     entry.hold = hold.rank();
                     entry.exists = true;
                     entry.is_changed = true;
                 } else if is_capped && !found.fits && entry.exists {
+                    entry.part = part;
                     entry.is_changed |= entry.hold != hold.rank();
                     entry.hold = hold.rank();
                 }
@@ -334,7 +348,7 @@ impl<'a> Ledger<'a> {
         let trims: Vec<_> = events.clone().filter_map(events::Entry::trim).collect();
         let events: Vec<_> = events.map(events::Entry::row).collect();
         let buckets = self.buckets.entries.iter().filter(|entry| entry.is_changed);
-        let buckets: Vec<_> = buckets.filter_map(buckets::Entry::row).collect();
+        let buckets: Vec<_> = buckets.map(buckets::Entry::row).collect();
         if windows.is_empty() && events.is_empty() && buckets.is_empty() {
             database.end(sqlx::query(super::COMMIT)).await?;
             return Ok(0);

@@ -10,12 +10,16 @@ use crate::limit::few::Few;
 use crate::store::sqlite::tables::{decoding, json, unsigned};
 use crate::store::{Charge, StoreError};
 
-/// A refusal of which it takes a search to tell when it is over.
+/// So many searches take some 20 ms. Refusals beyond them are told to wait until all has left, which is never too short.
+const MOST_SEARCHES: usize = 128;
+
+/// A search, and the refusals that it tells when they are over. Equal ones share it: a client that hammers must not make the
+/// database search as often.
 pub(super) struct Wait {
-    charge: usize,
-    part: usize,
     events: usize,
     wanted: u64,
+    /// The charge and its part.
+    refused: Vec<(usize, usize)>,
 }
 
 impl Ledger<'_> {
@@ -27,12 +31,17 @@ impl Ledger<'_> {
                 && let Some(wanted) = log.wanted(part.policy().limit(), charge.cost)
                 && let Some(Place::Log(events)) = self.places[index].iter().nth(part_index)
             {
-                self.waits.push(Wait {
-                    charge: index,
-                    part: part_index,
-                    events: *events,
-                    wanted,
-                });
+                let refused = (index, part_index);
+                let same = |wait: &Wait| (wait.events, wait.wanted) == (*events, wanted);
+                if let Some(place) = self.waits.iter().position(same) {
+                    self.waits[place].refused.push(refused);
+                } else if self.waits.len() < MOST_SEARCHES {
+                    self.waits.push(Wait {
+                        events: *events,
+                        wanted,
+                        refused: vec![refused],
+                    });
+                }
             }
         }
     }
@@ -56,12 +65,16 @@ impl Ledger<'_> {
         for row in rows {
             let index = usize::try_from(unsigned(row, 0)?).unwrap_or(usize::MAX);
             let leaves: Option<i64> = row.try_get(1).map_err(decoding)?;
-            if let Some(wait) = self.waits.get(index)
-                && let Some(Ok(outcome)) = answers.get_mut(wait.charge)
-                && let Some(Found { state, .. }) = outcome.found.iter_mut().nth(wait.part)
-                && let (State::Log(log), Some(leaves)) = (state, leaves)
-            {
-                log.leaves = Some(Timestamp::from_unix_millis(leaves).min(log.at));
+            let (Some(wait), Some(leaves)) = (self.waits.get(index), leaves) else {
+                continue;
+            };
+            for (charge, part) in &wait.refused {
+                if let Some(Ok(outcome)) = answers.get_mut(*charge)
+                    && let Some(found) = outcome.found.iter_mut().nth(*part)
+                    && let State::Log(log) = &mut found.state
+                {
+                    log.leaves = Some(Timestamp::from_unix_millis(leaves).min(log.at));
+                }
             }
         }
         Ok(())

@@ -52,8 +52,8 @@ ORDER BY key LIMIT 1 OFFSET $4
 pub(in crate::store::sqlite) struct Entry<'a> {
     /// The part of the charge that came last, for its policy.
     pub(in crate::store::sqlite) part: &'a Part,
-    now: Timestamp,
-    pub(in crate::store::sqlite) state: State,
+    /// As it was stored, or as the last charge that was admitted has left it.
+    pub(in crate::store::sqlite) bucket: Bucket,
     pub(in crate::store::sqlite) hold: u8,
     pub(in crate::store::sqlite) exists: bool,
     pub(in crate::store::sqlite) is_changed: bool,
@@ -61,10 +61,9 @@ pub(in crate::store::sqlite) struct Entry<'a> {
 
 impl Slot for Entry<'_> {
     fn read(&mut self, row: &SqliteRow) -> Result<(), StoreError> {
-        self.state = State::of_bucket(bucket(row, 2)?, self.part.policy(), self.now);
+        self.bucket = bucket(row, 2)?;
         self.hold = u8::try_from(unsigned(row, 5)?).unwrap_or(u8::MAX);
         self.exists = true;
-        self.is_changed = self.state.is_moved();
         Ok(())
     }
 }
@@ -83,8 +82,7 @@ impl<'a> Entry<'a> {
     pub(in crate::store::sqlite) fn new(part: &'a Part, now: Timestamp) -> Self {
         Self {
             part,
-            now,
-            state: State::unused(part.policy(), now),
+            bucket: Bucket::full(now),
             hold: 0,
             exists: false,
             is_changed: false,
@@ -97,20 +95,20 @@ impl<'a> Entry<'a> {
     }
 
     /// What `INSERT` takes.
-    pub(in crate::store::sqlite) fn row(&self) -> Option<impl serde::Serialize> {
-        let State::Bucket(bucket) = self.state else {
-            return None;
-        };
-        let expires_at = self.state.expires_at(self.part.policy(), bucket.at);
-        Some((
+    pub(in crate::store::sqlite) fn row(&self) -> impl serde::Serialize {
+        let Bucket {
+            at, used, parts, ..
+        } = self.bucket;
+        let expires_at = State::Bucket(self.bucket).expires_at(self.part.policy(), at);
+        (
             &self.part.rule.counter,
             self.part.key.as_str(),
-            bucket.at.unix_millis(),
-            bucket.used,
-            bucket.parts,
+            at.unix_millis(),
+            used,
+            parts,
             self.hold,
             expires_at.unix_millis(),
-        ))
+        )
     }
 }
 

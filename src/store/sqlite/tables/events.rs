@@ -21,7 +21,7 @@ const LARGEST_TOTAL: i64 = 1 << 62;
 const TRIMMED_AFTER: u32 = 64;
 
 /// Reads of each key the newest event, and the first one inside the window that ends at `$4`, or at the newest event when
-/// that is at most `$5` ms later (`limit::algorithm::place` says the same). `$2` is an array of `[policy, key, window]`.
+/// that is later. `$2` is an array of `[policy, key, window]`.
 pub(in crate::store::sqlite) const SELECT: &str = "
 SELECT
     1, look.key, newest.at, newest.units, newest.total, newest.hold, first.at, first.units, first.total
@@ -36,7 +36,7 @@ LEFT JOIN rate_limit_events AS first
     AND first.at = (
         SELECT min(at) FROM rate_limit_events
         WHERE policy = look.value ->> 0 AND key = look.value ->> 1
-            AND at > iif(newest.at BETWEEN $4 AND $4 + $5, newest.at, $4) - (look.value ->> 2))
+            AND at > max(newest.at, $4) - (look.value ->> 2))
 ";
 
 /// Adds units to the events of an instant, and sets the total. `$2` is an array of `Entry::row`.
@@ -64,14 +64,16 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
 SELECT changes() WHERE $3 <> '[]'
 ";
 
-/// The clock has stepped back: of each key, moves the events that are later than `$2` to `$2`, as one. `$1` is an array of
-/// `[policy, key, expires_at]`.
+/// The clock has stepped back: of each key, moves the events that are later than `$2` to `$2`, as one. What had left the
+/// window before is deleted, or it would be inside again. `$1` is an array of `[policy, key, expires_at, left]`, the last
+/// being the instant up to which events had left.
 pub(in crate::store::sqlite) const MOVE: &str = "
 INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
 SELECT events.policy, events.key, $2, sum(units), max(total), max(hold), move.value ->> 2
 FROM json_each($1) AS move
 CROSS JOIN rate_limit_events AS events
-    ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1 AND events.at > $2
+    ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1
+    AND events.at > max($2, move.value ->> 3)
 GROUP BY move.key
 ON CONFLICT (policy, key, at) DO UPDATE SET
     units = units + excluded.units,
@@ -82,7 +84,8 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
     SELECT events.policy, events.key, events.at
     FROM json_each($1) AS move
     CROSS JOIN rate_limit_events AS events
-        ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1 AND events.at > $2)
+        ON events.policy = move.value ->> 0 AND events.key = move.value ->> 1
+    WHERE events.at > $2 OR (events.at <= move.value ->> 3 AND events.at < $2))
 ";
 
 /// Takes `$3` off the totals of a key.
@@ -92,20 +95,20 @@ UPDATE rate_limit_events SET total = total - $3 WHERE policy = $1 AND key = $2
 
 /// Finds the event with which a total is reached, by halving the time between `from` and `to`: a step down the index for
 /// each bit of it, however many events lie between. `$1` is an array of `[policy, key, from, to, total]`.
+///
+/// Each halving is two rows: one that looks whether the total is reached in the middle, and one that goes on from there.
 pub(in crate::store::sqlite) const FIND: &str = "
 SELECT wait.key, (
-    WITH RECURSIVE search(low, high) AS (
-        SELECT wait.value ->> 2, wait.value ->> 3
+    WITH RECURSIVE search(low, high, reached) AS (
+        SELECT wait.value ->> 2, wait.value ->> 3, NULL
         UNION ALL
         SELECT
-            iif(wait.value ->> 4 <= (
+            CASE reached WHEN 0 THEN low + (high - low) / 2 + 1 ELSE low END,
+            CASE reached WHEN 1 THEN low + (high - low) / 2 ELSE high END,
+            CASE WHEN reached IS NULL THEN wait.value ->> 4 <= (
                 SELECT total FROM rate_limit_events
                 WHERE policy = wait.value ->> 0 AND key = wait.value ->> 1 AND at <= low + (high - low) / 2
-                ORDER BY at DESC LIMIT 1), low, low + (high - low) / 2 + 1),
-            iif(wait.value ->> 4 <= (
-                SELECT total FROM rate_limit_events
-                WHERE policy = wait.value ->> 0 AND key = wait.value ->> 1 AND at <= low + (high - low) / 2
-                ORDER BY at DESC LIMIT 1), low + (high - low) / 2, high)
+                ORDER BY at DESC LIMIT 1) END
         FROM search WHERE low < high
     )
     SELECT low FROM search WHERE low >= high LIMIT 1)
@@ -203,12 +206,19 @@ impl<'a> Entry<'a> {
     }
 
     /// What `MOVE` takes, when the clock has stepped back.
-    pub(in crate::store::sqlite) fn moved(&self) -> Option<(&str, &str, i64)> {
+    pub(in crate::store::sqlite) fn moved(&self) -> Option<(&str, &str, i64, i64)> {
+        let newest = self.newest?.at.unix_millis();
+        let left = newest.saturating_sub(millis(self.window()));
         let state = State::Log(self.log);
         let expires_at = state.expires_at(self.part.policy(), self.log.at);
         self.log.is_moved.then(|| {
             let counter = &*self.part.rule.counter;
-            (counter, self.part.key.as_str(), expires_at.unix_millis())
+            (
+                counter,
+                self.part.key.as_str(),
+                expires_at.unix_millis(),
+                left,
+            )
         })
     }
 

@@ -14,7 +14,7 @@ pub(super) use self::sweeping::sweep;
 
 use crate::limit::{Algorithm, Policy};
 
-/// All statements but those of `ledger.rs`, which has its own list.
+/// All statements but those of `ledger/`, which has its own list.
 #[cfg(test)]
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     let resets = [

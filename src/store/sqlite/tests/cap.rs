@@ -188,3 +188,58 @@ async fn what_a_reset_deletes_is_room_again() {
             .unwrap()
     );
 }
+
+#[tokio::test]
+async fn what_a_sliding_counter_refuses_for_the_window_before_stays_refused() {
+    let counter = Policy::sliding_counter(10, 60).name("refused");
+    let (store, clock) = capped(50);
+    let charge = |cost| charge_of(&[(&counter, &Key::new("user", "a"))], cost);
+    assert!(is_admitted(&store, charge(10)).await.unwrap());
+    clock.advance(Duration::from_secs(60));
+    assert!(!is_admitted(&store, charge(1)).await.unwrap());
+    for from in (0..200).step_by(10) {
+        flood(&store, from, from + 10).await;
+    }
+    assert!(!is_admitted(&store, charge(1)).await.unwrap());
+}
+
+#[tokio::test]
+async fn one_new_key_does_not_cost_all_keys_that_have_many_events() {
+    let sliding = Policy::sliding(1_000, 60).name("p");
+    let (store, clock) = capped(1_000);
+    for _ in 0..100 {
+        clock.advance(Duration::from_millis(1));
+        flood_under(&store, std::slice::from_ref(&sliding), 0..10).await;
+    }
+    assert!(
+        is_admitted(&store, charge_under(&sliding, "new"))
+            .await
+            .unwrap()
+    );
+    let mut left = 0;
+    for n in 0..10 {
+        let outcome = store.engine.peek(charge_under(&sliding, n)).await.unwrap();
+        let used = outcome.found.first().state.used(&sliding, outcome.at);
+        assert!(used == 0 || used == 100, "{n}: {used}");
+        left += used;
+    }
+    assert!((700..1_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer_also_when_there_is_no_room_to_count_it() {
+    let (store, _) = capped(20);
+    for _ in 0..2 {
+        flood_under(&store, &[Policy::fixed(1, 60).name("p")], 0..20).await;
+    }
+    for closed in policies(0) {
+        assert!(
+            !is_admitted(&store, charge_under(&closed, "new"))
+                .await
+                .unwrap(),
+            "{closed}"
+        );
+    }
+    let too_much = charge_of(&[(&Policy::fixed(3, 60), &Key::new("user", "new"))], 4);
+    assert!(!is_admitted(&store, too_much).await.unwrap());
+}

@@ -73,6 +73,36 @@ async fn a_decision_on_a_full_window_costs_the_same_whatever_the_limit() {
     assert!(ratio_in_tenths(1) <= 40, "refused with a search: {steps:?}");
 }
 
+async fn steps_of(backend: &mut Sqlite, policy: &Policy, charges: usize, cost: u32) -> u64 {
+    let counted = Arc::new(AtomicU64::new(0));
+    let of_handler = Arc::clone(&counted);
+    let connection = backend.database.connection_mut();
+    let mut handle = connection.lock_handle().await.unwrap();
+    handle.set_progress_handler(1, move || {
+        of_handler.fetch_add(1, Ordering::Relaxed);
+        true
+    });
+    drop(handle);
+    let charge = charge_of(&[(policy, &Key::new("user", "a"))], cost);
+    let clock = Clock::Manual(clock_at(NOW + 1));
+    let charges = vec![charge; charges];
+    for answer in backend.charge(&charges, &clock).await.unwrap() {
+        assert!(!answer.unwrap().is_admitted());
+    }
+    counted.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn refusals_of_one_batch_share_their_search() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    let policy = Policy::sliding(1_000, 60);
+    fill(&mut backend, &policy).await;
+    let one = steps_of(&mut backend, &policy, 1, 2).await;
+    let many = steps_of(&mut backend, &policy, 512, 2).await;
+    assert!(many < 2 * one, "{one} steps for one, {many} for 512");
+}
+
 #[tokio::test]
 async fn what_has_left_the_window_is_deleted_by_the_charges_that_follow() {
     let (_folder, path) = folder();
@@ -210,6 +240,50 @@ async fn a_refused_charge_writes_nothing() {
     }
     assert_eq!(events(&path).await, before);
     assert_eq!(wal(), length);
+}
+
+#[tokio::test]
+async fn what_fails_in_the_second_call_is_undone_as_a_whole_and_holds_no_lock() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    let mut other = other_connection(&path).await;
+    let trigger = "CREATE TRIGGER fails BEFORE INSERT ON rate_limit_buckets
+        BEGIN SELECT RAISE(FAIL, 'as the test wants it'); END";
+    other.execute(trigger).await.unwrap();
+    let key = Key::new("user", "a");
+    let [window, events, bucket] = [
+        Policy::fixed(9, 60),
+        Policy::sliding(9, 60),
+        Policy::token_bucket(9, 60),
+    ];
+    let charge = charge_of(&[(&window, &key), (&events, &key), (&bucket, &key)], 1);
+    let clock = Clock::Manual(clock_at(NOW));
+    assert!(
+        backend
+            .charge(std::slice::from_ref(&charge), &clock)
+            .await
+            .is_err()
+    );
+    other
+        .execute("BEGIN IMMEDIATE; DROP TRIGGER fails; COMMIT")
+        .await
+        .unwrap();
+    let counts = "SELECT (SELECT count(*) FROM rate_limit_windows) + (SELECT count(*) FROM rate_limit_events)";
+    assert_eq!(rows(&path, counts).await[0].get::<i64, _>(0), 0);
+    let answers = backend.charge(&[charge], &clock).await.unwrap();
+    assert!(answers[0].as_ref().unwrap().is_admitted());
+}
+
+#[tokio::test]
+async fn what_a_panic_left_open_is_ended_also_without_traffic() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    let begin = sqlx::query("BEGIN IMMEDIATE; SELECT 1");
+    backend.database.begin(begin).await.unwrap();
+    backend.maintain().await.unwrap();
+    let mut other = other_connection(&path).await;
+    other.execute("BEGIN IMMEDIATE; COMMIT").await.unwrap();
 }
 
 /// A batch whose rows can't be read leaves no transaction behind.
