@@ -89,11 +89,9 @@ mod tests {
             sealed::Sealed::as_slice(&keys).len()
         }
         let key = Key::new("user", 1);
-        let list = vec![key.clone(), key.clone()];
-        assert_eq!(
-            (count(&key), count(&&key), count(&Arc::new(key.clone()))),
-            (1, 1, 1)
-        );
-        assert_eq!((count(&list), count(&list[..]), count(&[key])), (2, 2, 1));
+        let (list, shared) = (vec![key.clone(), key.clone()], Arc::new(key.clone()));
+        let borrowed = [&&key].map(count);
+        assert_eq!((borrowed, count(&key), count(&shared)), ([1], 1, 1));
+        assert_eq!([count(&list), count(&list[..]), count(&[key])], [2, 2, 1]);
     }
 }
