@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let store = SqliteStore::connect(&database).await?;
     let global = RateLimitLayer::fixed(100, 60).name("global").store(&store);
-    let strict = RateLimitLayer::fixed(5, 900).name("login").store(&store);
+    let strict = RateLimitLayer::sliding(5, 900).name("login").store(&store);
 
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))

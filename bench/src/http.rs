@@ -45,7 +45,7 @@ const GOVERNOR_MANY: usize = 5;
 const TOLLGATE_MANY: usize = 6;
 const UPSERT_MANY: usize = 7;
 
-const RATIOS: [Ratio; 7] = [
+const RATIOS: [Ratio; 9] = [
     ratio(TOLLGATE, GOVERNOR, Some(0.85)),
     ratio(TOLLGATE, UPSERT, Some(6.0)),
     ratio(TOLLGATE_MANY, GOVERNOR_MANY, Some(0.6)),
@@ -53,6 +53,9 @@ const RATIOS: [Ratio; 7] = [
     ratio(TOLLGATE, NONE, None),
     ratio(TOLLGATE_MANY, UPSERT_MANY, None),
     ratio(NONE, GOVERNOR, None),
+    // What is the most that a limiter could reach beside the upsert.
+    ratio(NONE, UPSERT, None),
+    ratio(GOVERNOR, UPSERT, None),
 ];
 
 const fn ratio(of: usize, to: usize, target: Option<f64>) -> Ratio {

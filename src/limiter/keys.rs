@@ -23,6 +23,10 @@ use crate::limit::Key;
 /// assert!(calls.check(&[address, account]).await?.is_allowed());
 /// # Ok::<(), StoreError>(()) }).unwrap();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of a rate limit",
+    note = "make one with `Key::new(kind, value)`, and give `&key`, or `&[key, …]` with one for each policy"
+)]
 pub trait Keys: sealed::Sealed {}
 
 impl Keys for Key {}

@@ -164,7 +164,7 @@ impl Limiter {
             } else {
                 name
             };
-            Arc::new(Rule { counter, policy })
+            Arc::new(Rule::new(counter, policy))
         };
         Self {
             inner: Arc::new(Inner {
@@ -201,12 +201,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the store gives no answer, unless [`FailureMode::Open`] is set. A refusal is a
-    /// [`Decision`], not an error.
-    ///
-    /// # Panics
-    ///
-    /// When there are several keys, but not as many as policies.
+    /// [`StoreError`] when the store gives no answer, unless [`FailureMode::Open`] is set, and when there are several keys, but
+    /// not as many as policies. A refusal is a [`Decision`], not an error.
     ///
     /// # Cancel safety
     ///
@@ -222,15 +218,11 @@ impl Limiter {
     ///
     /// As [`check`](Self::check).
     ///
-    /// # Panics
-    ///
-    /// As [`check`](Self::check).
-    ///
     /// # Cancel safety
     ///
     /// As [`check`](Self::check).
     pub async fn check_n(&self, keys: impl Keys, cost: u32) -> Result<Decision, StoreError> {
-        let parts = self.parts(keys.as_slice());
+        let parts = self.try_parts(keys.as_slice())?;
         self.announce(|_| None);
         self.begin(parts, cost).await
     }
@@ -242,12 +234,8 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer, whatever the failure mode.
-    ///
-    /// # Panics
-    ///
-    /// As [`check`](Self::check).
     pub async fn peek(&self, keys: impl Keys) -> Result<Decision, StoreError> {
-        let parts = self.parts(keys.as_slice());
+        let parts = self.try_parts(keys.as_slice())?;
         let look = Charge {
             parts: parts.clone(),
             cost: 1,
@@ -261,10 +249,6 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer. Some of the policies may be reset then.
-    ///
-    /// # Panics
-    ///
-    /// As [`check`](Self::check).
     pub async fn reset(&self, keys: impl Keys) -> Result<u64, StoreError> {
         self.reset_keys(keys.as_slice(), false).await
     }
@@ -276,10 +260,6 @@ impl Limiter {
     /// # Errors
     ///
     /// [`StoreError`] when the store gives no answer. Some of the keys may be reset then.
-    ///
-    /// # Panics
-    ///
-    /// As [`check`](Self::check).
     pub async fn reset_under(&self, prefixes: impl Keys) -> Result<u64, StoreError> {
         self.reset_keys(prefixes.as_slice(), true).await
     }
@@ -287,7 +267,7 @@ impl Limiter {
     async fn reset_keys(&self, keys: &[Key], with_keys_under: bool) -> Result<u64, StoreError> {
         let store = self.store_handle();
         let mut units: u64 = 0;
-        for part in self.parts(keys).iter() {
+        for part in self.try_parts(keys)?.iter() {
             let reset = Reset {
                 part: part.clone(),
                 with_keys_under,
@@ -310,16 +290,13 @@ impl Limiter {
     /// Begins to charge the parts, which are this limiter's, or some of them.
     pub(crate) fn begin(&self, parts: Few<Part>, cost: u32) -> Check {
         let store = self.store_handle();
-        let charge = Charge {
-            parts: parts.clone(),
-            cost,
-        };
+        let charge = Charge { parts, cost };
         let reply = if cost == 0 {
-            store.peek(charge)
+            store.peek(charge.clone())
         } else {
-            store.charge(charge)
+            store.charge(&charge)
         };
-        Check::new(self.clone(), reply, parts, cost)
+        Check::new(self.clone(), reply, charge.parts, cost)
     }
 
     /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: the
@@ -332,20 +309,23 @@ impl Limiter {
             Some(store.peek(Charge { parts, cost }))
         } else {
             let rest = held.rest.clone();
-            rest.map(|parts| store.charge(Charge { parts, cost }))
+            rest.map(|parts| store.charge(&Charge { parts, cost }))
         };
         Check::held(self.clone(), reply, held, cost)
     }
 
-    /// Each policy with its key.
+    fn try_parts(&self, keys: &[Key]) -> Result<Few<Part>, StoreError> {
+        let policies = self.inner.rules.len();
+        if keys.len() != 1 && keys.len() != policies {
+            let keys = keys.len();
+            return Err(StoreError::KeyCount { keys, policies });
+        }
+        Ok(self.parts(keys))
+    }
+
+    /// Each policy with its key, of which there is one for all or one for each.
     pub(crate) fn parts(&self, keys: &[Key]) -> Few<Part> {
         let rules = &self.inner.rules;
-        assert!(
-            keys.len() == 1 || keys.len() == rules.len(),
-            "a rate limit of {} policies was given {} keys: give one for all, or one for each",
-            rules.len(),
-            keys.len(),
-        );
         let mut keys = keys.iter().cycle().cloned();
         rules.map(|rule| Part {
             rule: Arc::clone(rule),

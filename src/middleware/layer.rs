@@ -50,7 +50,7 @@ use crate::store::Store;
 ///
 /// let app = Router::new()
 ///     .route("/", get(|| async { "hello" }))
-///     .route("/login", post(|| async { "welcome" }).layer(RateLimitLayer::fixed(5, 900).name("login")))
+///     .route("/login", post(|| async { "welcome" }).layer(RateLimitLayer::sliding(5, 900).name("login")))
 ///     .layer(RateLimitLayer::fixed(100, 60).name("all"));
 ///
 /// // The peer's address must be made known:

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,7 +11,6 @@ use http::header::HeaderValue;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::fields::wait_seconds;
-use crate::limit::timestamp::seconds_ceil;
 use crate::limit::{Algorithm, Decision, Policy};
 
 /// JSON has no charset parameter.
@@ -79,7 +79,7 @@ impl Problem {
     fn detail_of(&self, denied: &Decision) -> String {
         match &self.detail {
             Some(detail) => detail(denied),
-            None => default_detail(denied.policy()),
+            None => default_detail(denied),
         }
     }
 }
@@ -172,7 +172,17 @@ impl Serialize for Document<'_> {
     }
 }
 
-fn default_detail(policy: &Policy) -> String {
+fn default_detail(denied: &Decision) -> String {
+    let policy = denied.policy();
+    let allowance = allowance(policy);
+    if denied.cost() > policy.limit().max(1) {
+        let cost = denied.cost();
+        return format!("{allowance} A cost of {cost} can never pass.");
+    }
+    allowance
+}
+
+fn allowance(policy: &Policy) -> String {
     let name = policy.as_name();
     let allowed = units(policy.rate());
     match policy.algorithm() {
@@ -180,7 +190,7 @@ fn default_detail(policy: &Policy) -> String {
         Algorithm::CalendarDay => format!("The policy {name} allows {allowed} per day."),
         Algorithm::CalendarMonth => format!("The policy {name} allows {allowed} per month."),
         _ => {
-            let per = seconds(seconds_ceil(policy.period()));
+            let per = length(policy.period());
             let burst = policy.limit();
             if policy.rate() == burst {
                 format!("The policy {name} allows {allowed} per {per}.")
@@ -199,9 +209,10 @@ fn units(limit: u32) -> String {
     }
 }
 
-fn seconds(seconds: u64) -> String {
-    match seconds {
-        1 => "second".to_owned(),
-        seconds => format!("{seconds} seconds"),
+fn length(period: Duration) -> String {
+    match (period.as_secs(), period.subsec_millis()) {
+        (1, 0) => "second".to_owned(),
+        (seconds, 0) => format!("{seconds} seconds"),
+        _ => format!("{} milliseconds", period.as_millis()),
     }
 }

@@ -1,8 +1,10 @@
 //! What a store is asked, and what it answers.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+#[cfg(feature = "sqlite")]
+use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Found, Span, State};
 use crate::limit::few::Few;
 use crate::limit::{Key, Policy, Timestamp};
@@ -12,6 +14,20 @@ use crate::limit::{Key, Policy, Timestamp};
 pub(crate) struct Rule {
     pub(crate) counter: String,
     pub(crate) policy: Policy,
+    /// Of the counter's name, which is longer than most keys and looked up with each of them.
+    hash: u64,
+}
+
+impl Rule {
+    pub(crate) fn new(counter: String, policy: Policy) -> Self {
+        let mut hasher = DefaultHasher::new();
+        counter.hash(&mut hasher);
+        Self {
+            counter,
+            policy,
+            hash: hasher.finish(),
+        }
+    }
 }
 
 /// Rules are the same when their counters are: the limit is not part of it.
@@ -25,7 +41,7 @@ impl Eq for Rule {}
 
 impl Hash for Rule {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.counter.hash(hasher);
+        self.hash.hash(hasher);
     }
 }
 
@@ -103,6 +119,16 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// A charge that a single window admitted.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn of_window(at: Timestamp, usage: Usage) -> Self {
+        let state = State::Window(usage);
+        Self {
+            at,
+            found: Few::one(Found { fits: true, state }),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn is_admitted(&self) -> bool {
         self.found.iter().all(|found| found.fits)

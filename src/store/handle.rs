@@ -66,9 +66,9 @@ impl StoreHandle {
         }
     }
 
-    pub(crate) fn charge(&self, charge: Charge) -> Reply {
+    pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         match self {
-            Self::Memory(memory) => Reply::Ready(memory.charge(&charge)),
+            Self::Memory(memory) => Reply::Ready(memory.charge(charge)),
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.charge(charge),
         }

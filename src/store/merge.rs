@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use super::engine::{Ahead, Charged, Grant};
 use super::{Charge, Outcome, Part};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::fixed_window::{self, Usage};
@@ -18,6 +19,8 @@ pub(super) struct Merged<'a> {
     at: Timestamp,
     /// For each charge its group, its run in there, and its place in the run.
     places: Vec<(u32, u32, u32)>,
+    /// For each thing that is asked for ahead its group, and its run in there.
+    ahead: Vec<(u32, u32)>,
 }
 
 /// Runs that differ in their key alone.
@@ -33,6 +36,8 @@ pub(super) struct Group<'a> {
 pub(super) struct Run<'a> {
     pub(super) key: &'a str,
     pub(super) length: u32,
+    /// Units that are asked for beside the charges.
+    pub(super) ahead: u32,
 }
 
 /// What became of a run.
@@ -40,6 +45,8 @@ pub(super) struct Run<'a> {
 pub(super) struct Applied {
     pub(super) after: Usage,
     pub(super) granted: u32,
+    /// Units that were granted of those asked for ahead. `after` counts them as used.
+    pub(super) extra: u32,
 }
 
 /// What the charges of a group share.
@@ -52,60 +59,98 @@ struct Likeness<'a> {
     round: u32,
 }
 
+/// The runs of a batch while it is gone through.
+struct Runs<'a> {
+    at: Timestamp,
+    groups: Vec<Group<'a>>,
+    rounds: Vec<u32>,
+    by_likeness: HashMap<Likeness<'a>, u32>,
+    /// The last run of each counter.
+    last: HashMap<(&'a str, &'a str), (u32, u32)>,
+}
+
+impl<'a> Runs<'a> {
+    /// The group and the run that a charge belongs to: the last of its counter, or a new one behind it.
+    fn of(&mut self, part: &'a Part, cost: u32) -> (u32, u32) {
+        let (counter, limit) = (&*part.rule.counter, part.policy().limit());
+        let entry = self.last.entry((counter, part.key.as_str()));
+        let round = if let Entry::Occupied(entry) = &entry {
+            let (group, run) = *entry.get();
+            let last = &self.groups[group as usize];
+            if (last.like.policy().limit(), last.cost) == (limit, cost) {
+                return (group, run);
+            }
+            self.rounds[group as usize] + 1
+        } else {
+            0
+        };
+        let likeness = Likeness {
+            counter,
+            limit,
+            cost,
+            round,
+        };
+        let group = *self.by_likeness.entry(likeness).or_insert_with(|| {
+            self.groups.push(Group {
+                like: part,
+                span: part.span(self.at),
+                cost,
+                runs: Vec::new(),
+            });
+            self.rounds.push(round);
+            index(self.groups.len() - 1)
+        });
+        let runs = &mut self.groups[group as usize].runs;
+        runs.push(Run {
+            key: part.key.as_str(),
+            length: 0,
+            ahead: 0,
+        });
+        let place = (group, index(runs.len() - 1));
+        entry.insert_entry(place);
+        place
+    }
+
+    fn at(&mut self, (group, run): (u32, u32)) -> &mut Run<'a> {
+        &mut self.groups[group as usize].runs[run as usize]
+    }
+}
+
 impl<'a> Merged<'a> {
-    /// The charges as of an instant. Of each only the first part is looked at.
-    pub(super) fn of(charges: impl ExactSizeIterator<Item = &'a Charge>, at: Timestamp) -> Self {
-        let mut groups: Vec<Group<'a>> = Vec::new();
-        let mut rounds: Vec<u32> = Vec::new();
-        let mut by_likeness: HashMap<Likeness<'a>, u32> = HashMap::new();
-        // The last run of each counter.
-        let mut last: HashMap<(&'a str, &'a str), (u32, u32)> =
-            HashMap::with_capacity(charges.len());
+    /// The charges as of an instant, and what is asked for ahead. Of each charge only the first part is looked at.
+    pub(super) fn of(
+        charges: impl ExactSizeIterator<Item = &'a Charge>,
+        ahead: &'a [Ahead],
+        at: Timestamp,
+    ) -> Self {
+        let mut runs = Runs {
+            at,
+            groups: Vec::new(),
+            rounds: Vec::new(),
+            by_likeness: HashMap::new(),
+            last: HashMap::with_capacity(charges.len()),
+        };
         let mut places = Vec::with_capacity(charges.len());
         for charge in charges {
-            let (part, cost) = (charge.parts.first(), charge.cost);
-            let counter = (&*part.rule.counter, part.key.as_str());
-            let entry = last.entry(counter);
-            let round = if let Entry::Occupied(entry) = &entry {
-                let (group, run) = *entry.get();
-                let like = &groups[group as usize];
-                let limit = like.like.policy().limit();
-                if (limit, like.cost) == (part.policy().limit(), cost) {
-                    let run_length = &mut groups[group as usize].runs[run as usize].length;
-                    places.push((group, run, *run_length));
-                    *run_length += 1;
-                    continue;
-                }
-                rounds[group as usize] + 1
-            } else {
-                0
-            };
-            let likeness = Likeness {
-                counter: &part.rule.counter,
-                limit: part.policy().limit(),
-                cost,
-                round,
-            };
-            let group = *by_likeness.entry(likeness).or_insert_with(|| {
-                groups.push(Group {
-                    like: part,
-                    span: part.span(at),
-                    cost,
-                    runs: Vec::new(),
-                });
-                rounds.push(round);
-                index(groups.len() - 1)
-            });
-            let runs = &mut groups[group as usize].runs;
-            runs.push(Run {
-                key: part.key.as_str(),
-                length: 1,
-            });
-            let run = index(runs.len() - 1);
-            entry.insert_entry((group, run));
-            places.push((group, run, 0));
+            let (group, run) = runs.of(charge.parts.first(), charge.cost);
+            let length = &mut runs.at((group, run)).length;
+            places.push((group, run, *length));
+            *length += 1;
         }
-        let mut merged = Self { groups, at, places };
+        let mut ahead_places = Vec::with_capacity(ahead.len());
+        for ahead in ahead {
+            let place = runs.of(&ahead.part, 1);
+            let run = runs.at(place);
+            run.ahead = run.ahead.saturating_add(ahead.units);
+            ahead_places.push(place);
+        }
+        let rounds = runs.rounds;
+        let mut merged = Self {
+            groups: runs.groups,
+            at,
+            places,
+            ahead: ahead_places,
+        };
         merged.sort_by_round(&rounds);
         merged
     }
@@ -128,6 +173,9 @@ impl<'a> Merged<'a> {
         for (group, ..) in &mut self.places {
             *group = moved_to[*group as usize];
         }
+        for (group, _) in &mut self.ahead {
+            *group = moved_to[*group as usize];
+        }
     }
 
     /// How many rows the batch writes.
@@ -135,31 +183,47 @@ impl<'a> Merged<'a> {
         self.groups.iter().map(|group| group.runs.len()).sum()
     }
 
-    /// The answer to each charge, from what became of each run, in the order of groups and runs.
-    pub(super) fn outcomes(&self, applied: &[Applied]) -> Vec<Outcome> {
+    /// What became of each charge and of what was asked for ahead, from what became of each run, in the order of groups
+    /// and runs.
+    pub(super) fn charged(&self, applied: &[Applied]) -> Charged {
         let mut first_of_group = Vec::with_capacity(self.groups.len());
         let mut next = 0;
         for group in &self.groups {
             first_of_group.push(next);
             next += group.runs.len();
         }
+        let applied_of =
+            |group: u32, run: u32| applied[first_of_group[group as usize] + run as usize];
         let outcome = |&(group, run, place): &(u32, u32, u32)| {
-            let applied = applied[first_of_group[group as usize] + run as usize];
+            let applied = applied_of(group, run);
             let group = &self.groups[group as usize];
+            let mut after = applied.after;
+            // What was granted ahead is used by others, later.
+            after.used = after.used.saturating_sub(u64::from(applied.extra));
             let run = fixed_window::Run {
-                after: applied.after,
+                after,
                 cost: group.cost,
                 length: group.runs[run as usize].length,
                 granted: applied.granted,
             };
             let (fits, usage) = run.answer(place);
             let state = State::Window(usage);
-            Outcome {
+            Ok(Outcome {
                 at: self.at,
                 found: Few::one(Found { fits, state }),
-            }
+            })
         };
-        self.places.iter().map(outcome).collect()
+        let grant = |&(group, run): &(u32, u32)| Grant {
+            at: self.at,
+            span: self.groups[group as usize].span,
+            units: applied_of(group, run).extra,
+            usage: applied_of(group, run).after,
+        };
+        Charged {
+            answers: self.places.iter().map(outcome).collect(),
+            grants: self.ahead.iter().map(grant).collect(),
+            has_evicted: false,
+        }
     }
 }
 

@@ -21,6 +21,13 @@ pub enum StoreError {
     DeadlineExceeded,
     /// The cap on rows or keys is reached, and all that are kept belong to keys that were refused or are in use.
     Full,
+    /// A limiter of several policies was given several keys, but not one for each of them. The store was not asked.
+    KeyCount {
+        /// How many keys were given.
+        keys: usize,
+        /// How many policies there are.
+        policies: usize,
+    },
     /// The store's thread panicked over this batch. The store goes on with the next one.
     Panicked,
     /// The database reported an error, or can't be opened again.
@@ -37,7 +44,7 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Closed => false,
+            Self::Closed | Self::KeyCount { .. } => false,
             Self::Overloaded | Self::DeadlineExceeded | Self::Full | Self::Panicked => true,
             Self::Database { is_transient, .. } => *is_transient,
         }
@@ -57,6 +64,12 @@ impl fmt::Debug for StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::KeyCount { keys, policies } => {
+                return write!(
+                    f,
+                    "{keys} keys were given for {policies} policies of a rate limit: give one key for all, or one for each"
+                );
+            }
             Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",
             Self::Overloaded => "the rate limit store's queue is full: it gets more charges than it can write",
             Self::DeadlineExceeded => {

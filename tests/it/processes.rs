@@ -258,11 +258,29 @@ fn assert_is_stored(told: u64, used: u64) {
 async fn what_a_killed_process_was_told_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.db");
-    let told = told_before_kills(&path, &format!("fixed:{}:60", u32::MAX));
-    let policy = Policy::fixed(u32::MAX, 60).name("fixed");
+    let told = told_before_kills(&path, &format!("unleased:{}:60", u32::MAX));
+    let policy = Policy::fixed(u32::MAX, 60).name("unleased");
     let limiter = limiter(&path, policy, NOON).await;
     let seen = limiter.peek(&alice()).await.unwrap();
     assert_is_stored(told, seen.used());
+}
+
+/// What a killed process has leased and not spent is lost until the window ends: three sixteenths of what was left, at most.
+#[tokio::test]
+async fn kills_lose_no_more_than_leases_and_let_nothing_through_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let told = told_before_kills(&path, "fixed:1000:60");
+    let mut last = Charger::start(&path, "fixed:1000:60", NOON, 8, 1_000);
+    last.go();
+    let admitted = told + last.admitted() as u64;
+    let (lost_at_most, in_flight) = (188 + 150 + 120, 3 * 8);
+    assert!(
+        (1_000 - lost_at_most - in_flight..=1_000).contains(&admitted),
+        "{admitted}"
+    );
+    let limiter = limiter(&path, Policy::fixed(1_000, 60).name("fixed"), NOON).await;
+    assert_eq!(limiter.peek(&alice()).await.unwrap().used(), 1_000);
 }
 
 #[tokio::test]

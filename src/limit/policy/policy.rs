@@ -56,6 +56,7 @@ pub struct Policy {
     rate: u32,
     /// The window, of a token bucket that of its rate.
     period: Duration,
+    is_leased: bool,
 }
 
 impl Policy {
@@ -81,6 +82,7 @@ impl Policy {
             limit,
             rate: limit,
             period,
+            is_leased: true,
         })
     }
 
@@ -98,6 +100,7 @@ impl Policy {
             limit,
             rate: limit,
             period,
+            is_leased: true,
         }
     }
 
@@ -167,6 +170,26 @@ impl Policy {
         self.name = name.into();
         self.is_named = true;
         Ok(self)
+    }
+
+    /// Whether units may be charged ahead, so that most requests are answered from memory: `true` unless set otherwise.
+    ///
+    /// It is for fixed windows and calendar quotas in a limiter of this policy alone, on a store that does I/O. A process
+    /// whose requests for a key follow each other closely takes more than one unit at a time, at most three sixteenths of
+    /// what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when the store is
+    /// closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost until the window
+    /// ends.
+    ///
+    /// Without leases each request reaches the store, and every process sees at once what all others have used.
+    #[must_use]
+    pub fn leases(mut self, is_leased: bool) -> Self {
+        self.is_leased = is_leased;
+        self
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_leased(&self) -> bool {
+        self.is_leased
     }
 
     /// The name, as it is sent and stored.

@@ -60,7 +60,7 @@ impl fmt::Display for PolicyError {
                 "a rate limit's window has a fraction of a millisecond: give whole milliseconds"
             }
             Self::BurstTooLarge => {
-                "a token bucket's burst takes longer than 10 years to come back: set a smaller one, or a higher rate"
+                "a token bucket's burst takes longer than 10 years to come back, or never at a rate of 0: set a smaller burst, or a higher rate"
             }
             Self::BurstWithoutBucket => {
                 "a burst was set on a policy that is no token bucket: begin with token_bucket(rate, seconds)"

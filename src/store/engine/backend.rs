@@ -2,7 +2,9 @@
 
 use crate::clock::Clock;
 use crate::limit::Timestamp;
-use crate::store::{Charge, Outcome, Reset, StoreError};
+use crate::limit::algorithm::Span;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::store::{Charge, Outcome, Part, Reset, StoreError};
 
 /// The part of a store that reads and writes: the engine calls it from one thread, one call at a time, and never drops
 /// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of
@@ -12,14 +14,14 @@ pub(in crate::store) trait Backend: Send + 'static {
     async fn open(&mut self) -> Result<(), StoreError>;
 
     /// Applies the charges in order, and answers each in its place. An error is about them all: none may have been
-    /// answered "admitted" then, though some may be stored.
+    /// answered "admitted" then, though some may be stored. What is asked for ahead comes after them, as far as there is
+    /// more than enough; a backend may grant nothing.
     ///
     /// The clock is read once for all of them, as late as can be: when they are decided, and not when they were asked.
-    async fn charge(
-        &mut self,
-        charges: &[Charge],
-        clock: &Clock,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError>;
+    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError>;
+
+    /// Takes back units that were granted and not spent, where the window's epoch is still the same.
+    async fn give_back(&mut self, units: &[GiveBack]) -> Result<(), StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError>;
@@ -35,6 +37,50 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// Closes what is open, so that all is stored.
     async fn close(&mut self) -> Result<(), StoreError>;
+}
+
+/// What is charged in one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::store) struct Batch<'a> {
+    pub(in crate::store) charges: &'a [Charge],
+    pub(in crate::store) ahead: &'a [Ahead],
+}
+
+/// Units that are asked for ahead of the charges that will spend them.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Ahead {
+    pub(in crate::store) part: Part,
+    pub(in crate::store) units: u32,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(in crate::store) struct Charged {
+    /// An answer for each charge, in its place.
+    pub(in crate::store) answers: Vec<Result<Outcome, StoreError>>,
+    /// What was granted of each thing that was asked for ahead, in its place; empty when nothing was.
+    pub(in crate::store) grants: Vec<Grant>,
+    /// Whether counters were lost that units may have been granted of.
+    pub(in crate::store) has_evicted: bool,
+}
+
+/// Units that were charged, for charges to come.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Grant {
+    pub(in crate::store) at: Timestamp,
+    pub(in crate::store) span: Span,
+    pub(in crate::store) units: u32,
+    /// The counter after it, with the units counted as used.
+    pub(in crate::store) usage: Usage,
+}
+
+/// Units that were granted and not spent.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct GiveBack {
+    pub(in crate::store) part: Part,
+    pub(in crate::store) window_start: Timestamp,
+    pub(in crate::store) epoch: u64,
+    pub(in crate::store) units: u32,
 }
 
 /// Where a page ended.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::health::Health;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
-use crate::store::{Charge, Outcome, Reply, Reset, StoreError};
+use crate::store::{Charge, Outcome, Part, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
 pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
@@ -42,6 +42,8 @@ pub(super) struct Waiting {
     pub(super) charges: Queue,
     pub(super) looks: Queue,
     pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
+    /// Whose leases are half empty.
+    pub(super) refills: Vec<Part>,
     starter: Option<Starter>,
     is_closed: bool,
     /// Nobody is left to ask for anything.
@@ -103,6 +105,12 @@ impl Inbox {
         self.put(look, |waiting| &mut waiting.looks)
     }
 
+    /// Asks for more of a lease; nobody waits for it.
+    pub(super) fn put_refill(&self, part: Part) {
+        self.lock().refills.push(part);
+        self.wake.notify_one();
+    }
+
     pub(super) fn put_job(
         self: &Arc<Self>,
         job: Job,
@@ -128,6 +136,7 @@ impl Inbox {
             charges: mem::replace(&mut waiting.charges, spare),
             looks: mem::take(&mut waiting.looks),
             jobs: mem::take(&mut waiting.jobs),
+            refills: mem::take(&mut waiting.refills),
             is_abandoned: waiting.is_abandoned,
         }
     }
@@ -275,6 +284,7 @@ pub(super) struct Taken {
     pub(super) charges: Queue,
     pub(super) looks: Queue,
     pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
+    pub(super) refills: Vec<Part>,
     pub(super) is_abandoned: bool,
 }
 
@@ -291,6 +301,26 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.asks.is_empty()
+    }
+
+    /// Answers what can be answered without the backend, and keeps the rest.
+    pub(super) fn answer_some(&mut self, mut answer: impl FnMut(&Charge) -> Option<Outcome>) {
+        let mut waiters = mem::take(&mut self.waiters).into_iter();
+        self.asks.retain(|ask| {
+            let Some(mut waiter) = waiters.next() else {
+                return false;
+            };
+            match answer(ask) {
+                Some(outcome) => {
+                    waiter.answer(Ok(outcome));
+                    false
+                }
+                None => {
+                    self.waiters.push(waiter);
+                    true
+                }
+            }
+        });
     }
 
     /// Leaves out what nobody waits for any more.

@@ -2,11 +2,13 @@
 //!
 //! Callers put charges into the inbox. The writer, a thread of its own, takes whatever waits, never waiting for more,
 //! has the backend decide it in one call, and answers each caller. A thread of its own, since a task on a caller's
-//! runtime would die with that runtime; a watchdog beside each call answers those whose deadline passes.
+//! runtime would die with that runtime; a watchdog beside each call answers those whose deadline passes. Most charges need
+//! none of it: they spend units that were charged ahead (`leases.rs`).
 
 mod backend;
 mod health;
 mod inbox;
+mod leases;
 mod sweeper;
 #[cfg(test)]
 mod tests;
@@ -18,11 +20,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-pub(super) use self::backend::{Backend, Cursor, Page};
+pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, GiveBack, Grant, Page};
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job};
+use self::leases::Leases;
 use super::handle::Users;
-use super::{Charge, Reply, Reset, StoreError};
+use super::{Charge, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
@@ -32,6 +35,7 @@ pub(crate) struct Engine {
     name: String,
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
+    leases: Arc<Leases>,
     users: Users,
 }
 
@@ -39,11 +43,14 @@ impl Engine {
     /// An engine whose thread starts when it is first asked for something.
     pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
         let clock = Arc::default();
-        let inbox = Inbox::new(name.clone(), writer::starter(backend, Arc::clone(&clock)));
+        let leases = Arc::default();
+        let starter = writer::starter(backend, Arc::clone(&clock), Arc::clone(&leases));
+        let inbox = Inbox::new(name.clone(), starter);
         Self {
             name,
             inbox,
             clock,
+            leases,
             users: Users::default(),
         }
     }
@@ -70,8 +77,16 @@ impl Engine {
         self.inbox.set_deadline(deadline);
     }
 
-    pub(crate) fn charge(&self, charge: Charge) -> Reply {
-        self.inbox.put_charge(charge)
+    /// Spends from a lease, and is answered at once; or waits for the writer.
+    pub(crate) fn charge(&self, charge: &Charge) -> Reply {
+        let at = self.now();
+        if let Some(spent) = self.leases.spend(charge, at) {
+            if spent.is_half_empty {
+                self.inbox.put_refill(charge.parts.first().clone());
+            }
+            return Reply::Ready(Ok(Outcome::of_window(at, spent.usage)));
+        }
+        self.inbox.put_charge(charge.clone())
     }
 
     pub(crate) fn peek(&self, look: Charge) -> Reply {

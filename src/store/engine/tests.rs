@@ -40,11 +40,8 @@ impl Backend for Fake {
         Ok(())
     }
 
-    async fn charge(
-        &mut self,
-        charges: &[Charge],
-        clock: &Clock,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
+        let charges = batch.charges;
         let keys: Vec<_> = charges
             .iter()
             .map(|charge| charge.parts.first().key.as_str().to_owned())
@@ -61,10 +58,18 @@ impl Backend for Fake {
             return Err(failure());
         }
         let now = clock.now();
-        Ok(charges
-            .iter()
-            .map(|charge| Ok(admitted(charge, now)))
-            .collect())
+        Ok(Charged {
+            answers: charges
+                .iter()
+                .map(|charge| Ok(admitted(charge, now)))
+                .collect(),
+            grants: Vec::new(),
+            has_evicted: false,
+        })
+    }
+
+    async fn give_back(&mut self, _: &[GiveBack]) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
@@ -139,7 +144,7 @@ impl Bench {
     }
 
     fn charge(&self, key: &str) -> Reply {
-        self.engine.charge(charge(key))
+        self.engine.charge(&charge(key))
     }
 
     /// Waits until the backend is in such a call.
@@ -155,7 +160,7 @@ impl Bench {
 fn part(key: Key) -> Part {
     let policy = Policy::fixed(1, 1).name("p");
     let counter = policy.counter_name();
-    let rule = Arc::new(Rule { counter, policy });
+    let rule = Arc::new(Rule::new(counter, policy));
     Part { rule, key }
 }
 
@@ -332,7 +337,7 @@ async fn the_last_handle_closes_the_store() {
         remote,
         mut events,
     } = Bench::new();
-    engine.charge(charge("a")).await.unwrap();
+    engine.charge(&charge("a")).await.unwrap();
     drop(engine);
     while events.recv().await.is_some() {}
     assert!(remote.is_closed.load(Ordering::SeqCst));

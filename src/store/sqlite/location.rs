@@ -39,9 +39,11 @@ impl Location {
     }
 
     pub(super) fn from_url(url: &str) -> Result<Self, OpenError> {
-        let rest = url
-            .strip_prefix("sqlite:")
-            .ok_or_else(|| OpenError::InvalidUrl("it does not start with sqlite:".to_owned()))?;
+        let rest = url.strip_prefix("sqlite:").ok_or_else(|| {
+            OpenError::InvalidUrl(
+                "it does not start with sqlite:; for a path there is SqliteStore::open".to_owned(),
+            )
+        })?;
         let (database, query) = rest.split_once('?').unwrap_or((rest, ""));
         let database = database.trim_start_matches("//");
         let last = |name: &str| {

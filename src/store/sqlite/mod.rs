@@ -24,7 +24,7 @@ use self::location::Location;
 pub use self::open_error::OpenError;
 use self::room::Room;
 use super::contract::sealed::{Handle, Sealed};
-use super::engine::{Backend, Cursor, Engine, Page};
+use super::engine::{Backend, Batch, Charged, Cursor, Engine, GiveBack, Page};
 use super::merge::Merged;
 use super::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
@@ -58,7 +58,7 @@ use crate::limit::Timestamp;
 /// use tollgate::{RateLimitLayer, SqliteStore};
 ///
 /// let store = SqliteStore::open(path).await?;
-/// let login = RateLimitLayer::fixed(5, 900).name("login").store(&store);
+/// let login = RateLimitLayer::sliding(5, 900).name("login").store(&store);
 /// let api = RateLimitLayer::fixed(100, 60).name("api").store(&store);
 ///
 /// // When the server has stopped:
@@ -187,22 +187,27 @@ impl Backend for Sqlite {
         self.database.open_patiently().await
     }
 
-    async fn charge(
-        &mut self,
-        charges: &[Charge],
-        clock: &Clock,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
+        let Batch { charges, ahead } = batch;
         if let Some(room) = &mut self.room {
-            return room.charge(&mut self.database, charges, clock).await;
+            return room.charge(&mut self.database, batch, clock).await;
         }
         if upsert::can_charge(charges) {
-            let merged = Merged::of(charges.iter(), clock.now());
+            let merged = Merged::of(charges.iter(), ahead, clock.now());
             let applied = upsert::charge(&mut self.database, &merged).await?;
-            return Ok(merged.outcomes(&applied).into_iter().map(Ok).collect());
+            return Ok(merged.charged(&applied));
         }
         let batch = ledger::charge(&mut self.database, charges, clock, None).await?;
-        // Without a cap it is always applied.
-        Ok(batch.map_or_else(Vec::new, |batch| batch.answers))
+        Ok(Charged {
+            // Without a cap it is always applied.
+            answers: batch.map_or_else(Vec::new, |batch| batch.answers),
+            grants: Vec::new(),
+            has_evicted: false,
+        })
+    }
+
+    async fn give_back(&mut self, units: &[GiveBack]) -> Result<(), StoreError> {
+        upsert::give_back(&mut self.database, units).await
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {

@@ -8,6 +8,7 @@ use super::{Database, upsert};
 use crate::clock::Clock;
 use crate::limit::algorithm::State;
 use crate::limit::{Policy, Timestamp};
+use crate::store::engine::{Batch, Charged};
 use crate::store::merge::Merged;
 use crate::store::{Charge, Outcome, StoreError};
 
@@ -95,6 +96,8 @@ pub(super) struct Room {
     rows: u64,
     full_at: Option<Timestamp>,
     generation: u64,
+    /// Whether rows were lost that had not expired, since that was told last.
+    has_evicted: bool,
 }
 
 impl Room {
@@ -104,6 +107,7 @@ impl Room {
             rows: 0,
             full_at: None,
             generation: 0,
+            has_evicted: false,
         }
     }
 
@@ -116,14 +120,20 @@ impl Room {
     pub(super) async fn charge(
         &mut self,
         database: &mut Database,
-        charges: &[Charge],
+        batch: Batch<'_>,
         clock: &Clock,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        if upsert::can_charge(charges) {
-            self.upsert(database, charges, clock.now()).await
-        } else {
-            self.charge_by_ledger(database, charges, clock).await
+    ) -> Result<Charged, StoreError> {
+        if upsert::can_charge(batch.charges) {
+            return self.upsert(database, batch, clock.now()).await;
         }
+        let answers = self
+            .charge_by_ledger(database, batch.charges, clock)
+            .await?;
+        Ok(Charged {
+            answers,
+            grants: Vec::new(),
+            has_evicted: std::mem::take(&mut self.has_evicted),
+        })
     }
 
     async fn charge_by_ledger(
@@ -164,27 +174,28 @@ impl Room {
             // It was opened for this batch: it holds nothing else.
             *self = Self::new(self.max_rows);
             self.generation = database.generation();
+            self.has_evicted = true;
         }
     }
 
     async fn upsert(
         &mut self,
         database: &mut Database,
-        charges: &[Charge],
+        batch: Batch<'_>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        let mut merged = Merged::of(charges.iter(), now);
+    ) -> Result<Charged, StoreError> {
+        let Batch { charges, ahead } = batch;
+        let mut merged = Merged::of(charges.iter(), ahead, now);
         let mut admitted = vec![true; charges.len()];
         if !self.has_room_for(merged.len() as u64) {
             admitted = self.make_room(database, charges, now).await?;
-        }
-        if admitted.contains(&false) {
             let rest = charges
                 .iter()
                 .zip(&admitted)
                 .filter(|(_, is_admitted)| **is_admitted);
             let rest: Vec<_> = rest.map(|(charge, _)| charge).collect();
-            merged = Merged::of(rest.into_iter(), now);
+            // Where room must be made, nothing is granted ahead.
+            merged = Merged::of(rest.into_iter(), &[], now);
         }
         let applied = upsert::charge(database, &merged).await?;
         self.notice_new_database(database);
@@ -197,15 +208,23 @@ impl Room {
         });
         // A row that holds just what this batch asked for is a new one: a reset one has an epoch.
         let new = runs.zip(&applied).filter(|(units, applied)| {
-            applied.after.epoch == 0 && applied.after.used + applied.after.denied == *units
+            let all = applied.after.used + applied.after.denied;
+            applied.after.epoch == 0 && all == *units + u64::from(applied.extra)
         });
         self.rows += new.count() as u64;
-        let mut outcomes = merged.outcomes(&applied).into_iter();
+        let Charged {
+            answers, grants, ..
+        } = merged.charged(&applied);
+        let mut answers = answers.into_iter();
         let answer = |(charge, has_room): (&Charge, bool)| {
-            let outcome = if has_room { outcomes.next() } else { None };
-            outcome.map_or_else(|| without_room(charge, now), Ok)
+            let answer = if has_room { answers.next() } else { None };
+            answer.unwrap_or_else(|| without_room(charge, now))
         };
-        Ok(charges.iter().zip(admitted).map(answer).collect())
+        Ok(Charged {
+            answers: charges.iter().zip(admitted).map(answer).collect(),
+            grants,
+            has_evicted: std::mem::take(&mut self.has_evicted),
+        })
     }
 
     fn has_room_for(&self, rows: u64) -> bool {
@@ -287,6 +306,7 @@ impl Room {
             if deleted == 0 {
                 break;
             }
+            self.has_evicted = true;
             self.deleted(deleted);
             if deleted <= keys {
                 keys *= 2;
@@ -314,5 +334,5 @@ fn new_rows(charges: &[Charge], is_known: &[bool], now: Timestamp) -> u64 {
         .zip(is_known)
         .filter(|(_, is_known)| !**is_known);
     let new: Vec<_> = new.map(|(charge, _)| charge).collect();
-    Merged::of(new.into_iter(), now).len() as u64
+    Merged::of(new.into_iter(), &[], now).len() as u64
 }

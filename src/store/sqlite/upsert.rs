@@ -1,6 +1,8 @@
 //! A batch of charges that are each against a single window, in one statement: the arithmetic of
 //! `limit::algorithm::fixed_window`, in SQL.
 
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use sqlx::Row;
@@ -9,48 +11,88 @@ use sqlx::sqlite::SqliteRow;
 use super::Database;
 use super::tables::{decoding, fault, json, unsigned};
 use crate::limit::algorithm::fixed_window::Usage;
+use crate::store::engine::GiveBack;
 use crate::store::merge::{Applied, Group, Merged};
 use crate::store::{Charge, StoreError};
+
+/// A run's JSON number is how many charges it has, and so many times what it asks for ahead.
+const AHEAD: i64 = 1 << 14;
 
 /// Charges a whole batch, and says what became of each of its rows. `$1` is what `Groups` writes.
 ///
 /// The inner SELECT takes a group's head apart once, not once for each of its keys: its LIMIT keeps the planner from
-/// merging it into the outer one. In ON CONFLICT the right-hand sides see the row as it was.
-const CHARGE: &str = "
+/// merging it into the outer one. In ON CONFLICT the right-hand sides see the row as it was. What is asked for ahead is
+/// granted up to an eighth of what the charges leave, so that other processes find some too; of a row that is there `excluded`
+/// tells what a new one would have been granted, which is never less. Only runs that cost 1 ask for something ahead.
+static CHARGE: LazyLock<String> = LazyLock::new(|| {
+    "
 INSERT INTO rate_limit_windows
     (policy, key, window_start, used, denied, granted, epoch, expires_at, last_limit, last_cost)
 SELECT
-    of.policy, run.key, of.window_start,
-    of.cost * min(run.value, of.fitting), of.cost * (run.value - min(run.value, of.fitting)),
-    min(run.value, of.fitting), 0, of.expires_at, of.charge_limit, of.cost
+    policy, key, window_start,
+    cost * admitted + min(ahead, (charge_limit - cost * admitted) / 8),
+    cost * (length - admitted),
+    admitted + {AHEAD} * min(ahead, (charge_limit - cost * admitted) / 8),
+    0, expires_at, charge_limit, cost
 FROM (
     SELECT
-        value ->> 0 AS policy, value ->> 1 AS window_start, value ->> 2 AS expires_at,
-        value ->> 3 AS charge_limit, value ->> 4 AS cost, (value ->> 3) / (value ->> 4) AS fitting,
-        value -> '$[5]' AS runs
-    FROM json_each($1)
-    LIMIT -1
-) AS of
-CROSS JOIN json_each(of.runs) AS run
+        of.policy, run.key, of.window_start, of.expires_at, of.charge_limit, of.cost,
+        run.value % {AHEAD} AS length, run.value / {AHEAD} AS ahead,
+        min(run.value % {AHEAD}, of.fitting) AS admitted
+    FROM (
+        SELECT
+            value ->> 0 AS policy, value ->> 1 AS window_start, value ->> 2 AS expires_at,
+            value ->> 3 AS charge_limit, value ->> 4 AS cost, (value ->> 3) / (value ->> 4) AS fitting,
+            value -> '$[5]' AS runs
+        FROM json_each($1)
+        LIMIT -1
+    ) AS of
+    CROSS JOIN json_each(of.runs) AS run
+)
 WHERE true
 ON CONFLICT (policy, key, window_start) DO UPDATE SET
-    used = used + excluded.last_cost * min(
-        (excluded.used + excluded.denied) / excluded.last_cost,
-        max(0, excluded.last_limit - used) / excluded.last_cost),
-    denied = min(9007199254740991, denied + excluded.used + excluded.denied - excluded.last_cost * min(
-        (excluded.used + excluded.denied) / excluded.last_cost,
-        max(0, excluded.last_limit - used) / excluded.last_cost)),
-    granted = min(
-        (excluded.used + excluded.denied) / excluded.last_cost,
-        max(0, excluded.last_limit - used) / excluded.last_cost),
+    used = used + excluded.last_cost * {admitted} + {extra},
+    denied = min(9007199254740991, denied + excluded.last_cost * ({length} - {admitted})),
+    granted = {admitted} + {AHEAD} * {extra},
     expires_at = max(expires_at, excluded.expires_at),
     last_limit = excluded.last_limit,
     last_cost = excluded.last_cost
 RETURNING key, used, denied, granted, epoch
+"
+    .replace(
+        "{extra}",
+        "min(excluded.granted / {AHEAD}, ({left} - excluded.last_cost * {admitted}) / 8)",
+    )
+    .replace("{admitted}", "min({length}, {left} / excluded.last_cost)")
+    .replace(
+        "{length}",
+        "((excluded.used + excluded.denied - excluded.granted / {AHEAD}) / excluded.last_cost)",
+    )
+    .replace("{left}", "max(0, excluded.last_limit - used)")
+    .replace("{AHEAD}", &AHEAD.to_string())
+});
+
+/// Gives units back. `$1` is an array of `[policy, key, window_start, epoch, units]`. An UPDATE … FROM would go through the
+/// whole table.
+const GIVE_BACK: &str = "
+INSERT INTO rate_limit_windows
+    (policy, key, window_start, used, denied, granted, epoch, expires_at, last_limit, last_cost)
+SELECT
+    windows.policy, windows.key, windows.window_start, back.value ->> 4, 0, 0, windows.epoch, windows.expires_at, 0, 0
+FROM json_each($1) AS back
+CROSS JOIN rate_limit_windows AS windows
+    ON windows.policy = back.value ->> 0
+    AND windows.key = back.value ->> 1
+    AND windows.window_start = back.value ->> 2
+    AND windows.epoch = back.value ->> 3
+WHERE true
+ON CONFLICT (policy, key, window_start) DO UPDATE SET used = max(0, used - excluded.used)
 ";
 
 #[cfg(test)]
-pub(super) const STATEMENTS: [&str; 1] = [CHARGE];
+pub(super) fn statements() -> [&'static str; 2] {
+    [&CHARGE, GIVE_BACK]
+}
 
 /// Whether one statement can decide the batch: each of its charges is against a single counter.
 pub(super) fn can_charge(charges: &[Charge]) -> bool {
@@ -66,7 +108,9 @@ pub(super) async fn charge(
         return Ok(Vec::new());
     }
     let groups = json(&Groups(&merged.groups))?;
-    let rows = database.fetch_all(sqlx::query(CHARGE).bind(groups)).await?;
+    let rows = database
+        .fetch_all(sqlx::query(&**CHARGE).bind(groups))
+        .await?;
     let runs = merged.groups.iter().flat_map(|group| &group.runs);
     let applied: Vec<_> = runs
         .zip(&rows)
@@ -78,19 +122,44 @@ pub(super) async fn charge(
     applied.into_iter().collect()
 }
 
+/// Gives units back where the window and its epoch are still the same.
+pub(super) async fn give_back(
+    database: &mut Database,
+    units: &[GiveBack],
+) -> Result<(), StoreError> {
+    let rows: Vec<_> = units.iter().map(row_of).collect();
+    let rows = json(&rows)?;
+    database
+        .execute(sqlx::query(GIVE_BACK).bind(rows))
+        .await
+        .map(drop)
+}
+
+fn row_of(back: &GiveBack) -> (&str, &str, i64, u64, u32) {
+    (
+        &back.part.rule.counter,
+        back.part.key.as_str(),
+        back.window_start.unix_millis(),
+        back.epoch,
+        back.units,
+    )
+}
+
 fn applied(key: &str, row: &SqliteRow) -> Result<Applied, StoreError> {
     // SQLite promises no order of RETURNING. It has kept that of the rows so far, and an answer to the wrong caller
     // would be worse than none.
     if row.try_get::<&str, _>(0).map_err(decoding)? != key {
         return Err(fault("a batch came back in another order"));
     }
+    let (granted, ahead) = (unsigned(row, 3)?, AHEAD.unsigned_abs());
     Ok(Applied {
         after: Usage {
             used: unsigned(row, 1)?,
             denied: unsigned(row, 2)?,
             epoch: unsigned(row, 4)?,
         },
-        granted: u32::try_from(unsigned(row, 3)?).unwrap_or(u32::MAX),
+        granted: u32::try_from(granted % ahead).unwrap_or(u32::MAX),
+        extra: u32::try_from(granted / ahead).unwrap_or(u32::MAX),
     })
 }
 
@@ -128,7 +197,8 @@ impl Serialize for Runs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut runs = serializer.serialize_map(Some(self.0.runs.len()))?;
         for run in &self.0.runs {
-            runs.serialize_entry(run.key, &run.length)?;
+            let number = i64::from(run.length) + AHEAD * i64::from(run.ahead);
+            runs.serialize_entry(run.key, &number)?;
         }
         runs.end()
     }

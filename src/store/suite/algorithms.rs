@@ -111,7 +111,7 @@ pub(in crate::store) fn each_rate_drains_a_bucket_for_itself(subject: &Subject) 
     subject.at(60_000);
     let charges = [1, 100].map(|rate| charge_of(&[(&of(rate), &alice())], 50));
     // One after another and in one batch alike: what the slow rate refused has not slowed the bucket.
-    let replies = charges.map(|charge| subject.store.charge(charge));
+    let replies = charges.map(|charge| subject.store.charge(&charge));
     let answers = subject.answers(replies.into());
     let answers = answers
         .into_iter()

@@ -67,7 +67,7 @@ impl Subject {
 
     fn charge_all(&self, parts: &[(&Policy, &Key)], cost: u32) -> Decision {
         let charge = charge_of(parts, cost);
-        let outcome = self.runtime.block_on(self.store.charge(charge.clone()));
+        let outcome = self.runtime.block_on(self.store.charge(&charge));
         decision(&charge, &outcome.unwrap())
     }
 
@@ -117,10 +117,7 @@ impl Subject {
 }
 
 pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
-    let rule = Rule {
-        counter: policy.counter_name(),
-        policy: policy.clone(),
-    };
+    let rule = Rule::new(policy.counter_name(), policy.clone());
     Part {
         rule: Arc::new(rule),
         key: key.clone(),

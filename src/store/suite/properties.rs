@@ -203,7 +203,7 @@ pub(in crate::store) fn a_batch_is_answered_like_a_sequence(subject: &Subject) {
                 expected.push(fits);
                 let owner = Key::new("user", key);
                 let charge = charge_of(&[(&policy, &owner)], cost);
-                replies.push(subject.store.charge(charge));
+                replies.push(subject.store.charge(&charge));
             }
             let answers = subject.answers(replies).into_iter();
             let answers = answers.map(|answer| answer.unwrap().is_admitted());

@@ -73,7 +73,7 @@ pub(in crate::store) fn exactly_the_limit_passes_of_several_policies(subject: &S
                 parts.rotate_left(n % policies.len());
                 parts.push((&narrow, &alice));
                 let (store, charge) = (subject.store.clone(), charge_of(&parts, 1));
-                tokio::spawn(async move { store.charge(charge).await })
+                tokio::spawn(async move { store.charge(&charge).await })
             })
             .collect();
         let mut admitted = 0;

@@ -9,7 +9,7 @@ pub(in crate::store) fn exactly_the_limit_passes_of_many_tasks(subject: &Subject
                 .map(|_| {
                     let store = subject.store.clone();
                     let charge = charge_of(&[(&policy, &alice())], 1);
-                    tokio::spawn(async move { store.charge(charge).await })
+                    tokio::spawn(async move { store.charge(&charge).await })
                 })
                 .collect();
             let mut admitted = 0;
@@ -69,7 +69,7 @@ pub(in crate::store) fn counters_and_keys_do_not_touch_each_other(subject: &Subj
     for policy in one_of_each(1) {
         for name in ["p", "q", "P"] {
             let policy = policy.clone().name(name);
-            let charge = |key| subject.store.charge(charge_of(&[(&policy, key)], 1));
+            let charge = |key| subject.store.charge(&charge_of(&[(&policy, key)], 1));
             replies.extend(keys.iter().map(charge));
         }
     }
@@ -207,7 +207,7 @@ pub(in crate::store) fn long_jobs_cover_every_page(subject: &Subject) {
     let key = |n: i32| Key::new("user", 42).and("item", n);
     let policies = one_of_each(5);
     for policy in &policies {
-        let charge = |n| subject.store.charge(charge_of(&[(policy, &key(n))], 2));
+        let charge = |n| subject.store.charge(&charge_of(&[(policy, &key(n))], 2));
         let answers = subject.answers((0..2_500).map(charge).collect());
         assert!(
             answers
@@ -225,7 +225,7 @@ pub(in crate::store) fn long_jobs_cover_every_page(subject: &Subject) {
     assert_eq!(subject.sweep(), 5 * 2_500);
     assert_eq!(subject.sweep(), 0);
     for policy in others {
-        let charge = |n| subject.store.charge(charge_of(&[(policy, &key(n))], 2));
+        let charge = |n| subject.store.charge(&charge_of(&[(policy, &key(n))], 2));
         subject.answers((0..2_500).map(charge).collect());
         assert_eq!(
             subject.reset(policy, &Key::new("user", 42), true),
@@ -269,7 +269,7 @@ pub(in crate::store) fn a_charge_that_nobody_waits_for_harms_no_other(subject: &
     for policy in one_of_each(1_000) {
         let mut waited_for = Vec::new();
         for n in 0..100 {
-            let reply = subject.store.charge(charge_of(&[(&policy, &alice())], 1));
+            let reply = subject.store.charge(&charge_of(&[(&policy, &alice())], 1));
             if n % 2 == 0 {
                 waited_for.push(reply);
             }

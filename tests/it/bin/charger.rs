@@ -1,7 +1,8 @@
 //! A process that charges a key, for tests of several processes on one file.
 //!
 //! Arguments: the file, the policies, the instant in milliseconds, the tasks, the charges of each. Policies are written
-//! like `sliding:1000:60` and joined by commas: the word of the constructor, its numbers, of a token bucket the burst too.
+//! like `sliding:1000:60` and joined by commas: the word of the constructor, its numbers, of a token bucket the burst too;
+//! `unleased` is a fixed window without leases.
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer.
 
 use std::env;
@@ -55,6 +56,7 @@ fn policy(text: &str) -> Result<Policy, Box<dyn Error>> {
     let numbers: Result<Vec<u32>, _> = numbers.split(':').map(str::parse).collect();
     let policy = match (word, &numbers?[..]) {
         ("fixed", &[limit, seconds]) => Policy::fixed(limit, seconds.into()),
+        ("unleased", &[limit, seconds]) => Policy::fixed(limit, seconds.into()).leases(false),
         ("sliding", &[limit, seconds]) => Policy::sliding(limit, seconds.into()),
         ("sliding-counter", &[limit, seconds]) => Policy::sliding_counter(limit, seconds.into()),
         ("token-bucket", &[rate, seconds, burst]) => {

@@ -3,7 +3,7 @@
 use super::*;
 
 async fn is_admitted(store: &SqliteStore, charge: Charge) -> Result<bool, StoreError> {
-    Ok(store.engine.charge(charge).await?.is_admitted())
+    Ok(store.engine.charge(&charge).await?.is_admitted())
 }
 
 fn capped(max_rows: u64) -> (SqliteStore, ManualClock) {
@@ -14,7 +14,7 @@ fn capped(max_rows: u64) -> (SqliteStore, ManualClock) {
 
 async fn flood(store: &SqliteStore, from: u32, to: u32) {
     let replies: Vec<_> = (from..to)
-        .map(|n| store.engine.charge(charge(n, 9)))
+        .map(|n| store.engine.charge(&charge(n, 9)))
         .collect();
     for reply in replies {
         reply.await.unwrap();
@@ -46,7 +46,7 @@ async fn a_key_that_has_used_all_goes_after_those_that_have_something_left() {
 async fn one_shot_keys_go_before_busy_ones() {
     let store = capped(100).0;
     for _ in 0..5 {
-        store.engine.charge(charge("busy", 9)).await.unwrap();
+        store.engine.charge(&charge("busy", 9)).await.unwrap();
     }
     for from in (0..2_000).step_by(10) {
         flood(&store, from, from + 10).await;
@@ -58,12 +58,14 @@ async fn one_shot_keys_go_before_busy_ones() {
 async fn a_new_key_gets_an_error_while_all_are_refused_ones() {
     let (store, clock) = capped(20);
     for _ in 0..2 {
-        let replies: Vec<_> = (0..20).map(|n| store.engine.charge(charge(n, 1))).collect();
+        let replies: Vec<_> = (0..20)
+            .map(|n| store.engine.charge(&charge(n, 1)))
+            .collect();
         for reply in replies {
             reply.await.unwrap();
         }
     }
-    let batch = [charge("new", 1), charge(3, 1)].map(|charge| store.engine.charge(charge));
+    let batch = [charge("new", 1), charge(3, 1)].map(|charge| store.engine.charge(&charge));
     let [new, old] = batch;
     let new = new.await;
     assert!(matches!(new, Err(StoreError::Full)), "{new:?}");
@@ -94,7 +96,7 @@ fn policies(limit: u32) -> [Policy; 4] {
 
 async fn flood_under(store: &SqliteStore, policies: &[Policy], keys: std::ops::Range<u32>) {
     let charges = keys.flat_map(|n| policies.iter().map(move |policy| charge_under(policy, n)));
-    let replies: Vec<_> = charges.map(|charge| store.engine.charge(charge)).collect();
+    let replies: Vec<_> = charges.map(|charge| store.engine.charge(&charge)).collect();
     for reply in replies {
         reply.await.unwrap();
     }
@@ -157,7 +159,7 @@ async fn a_charge_for_which_there_is_no_room_is_an_error_and_the_others_of_its_b
     for _ in 0..2 {
         flood_under(&store, std::slice::from_ref(&sliding), 0..20).await;
     }
-    let [new, old] = ["new", "3"].map(|key| store.engine.charge(charge_under(&sliding, key)));
+    let [new, old] = ["new", "3"].map(|key| store.engine.charge(&charge_under(&sliding, key)));
     let new = new.await;
     assert!(matches!(new, Err(StoreError::Full)), "{new:?}");
     assert!(!old.await.unwrap().is_admitted());

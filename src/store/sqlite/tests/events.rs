@@ -7,7 +7,7 @@ use super::*;
 async fn charge_at(backend: &mut Sqlite, policy: &Policy, cost: u32, millis: i64) -> Outcome {
     let charge = charge_of(&[(policy, &Key::new("user", "a"))], cost);
     let clock = Clock::Manual(clock_at(millis));
-    let mut answers = backend.charge(&[charge], &clock).await.unwrap();
+    let mut answers = charge_by(backend, &[charge], &clock).await.unwrap();
     answers.remove(0).unwrap()
 }
 
@@ -86,7 +86,7 @@ async fn steps_of(backend: &mut Sqlite, policy: &Policy, charges: usize, cost: u
     let charge = charge_of(&[(policy, &Key::new("user", "a"))], cost);
     let clock = Clock::Manual(clock_at(NOW + 1));
     let charges = vec![charge; charges];
-    for answer in backend.charge(&charges, &clock).await.unwrap() {
+    for answer in charge_by(backend, &charges, &clock).await.unwrap() {
         assert!(!answer.unwrap().is_admitted());
     }
     counted.load(Ordering::Relaxed)
@@ -155,15 +155,13 @@ async fn a_batch_moves_the_events_of_each_of_its_keys_and_of_no_other() {
         |keys: &[&str]| -> Vec<_> { keys.iter().map(|key| charge_under(&policy, key)).collect() };
     for millis in [0, 7] {
         let clock = Clock::Manual(clock_at(NOW + millis));
-        backend
-            .charge(&batch(&["a", "b", "c"]), &clock)
+        charge_by(&mut backend, &batch(&["a", "b", "c"]), &clock)
             .await
             .unwrap();
     }
     let back = NOW - 5_000;
     let clock = Clock::Manual(clock_at(back));
-    let answers = backend
-        .charge(&batch(&["a", "b", "b"]), &clock)
+    let answers = charge_by(&mut backend, &batch(&["a", "b", "b"]), &clock)
         .await
         .unwrap();
     let admitted = answers
@@ -260,8 +258,7 @@ async fn what_fails_in_the_second_call_is_undone_as_a_whole_and_holds_no_lock() 
     let charge = charge_of(&[(&window, &key), (&events, &key), (&bucket, &key)], 1);
     let clock = Clock::Manual(clock_at(NOW));
     assert!(
-        backend
-            .charge(std::slice::from_ref(&charge), &clock)
+        charge_by(&mut backend, std::slice::from_ref(&charge), &clock)
             .await
             .is_err()
     );
@@ -271,7 +268,7 @@ async fn what_fails_in_the_second_call_is_undone_as_a_whole_and_holds_no_lock() 
         .unwrap();
     let counts = "SELECT (SELECT count(*) FROM rate_limit_windows) + (SELECT count(*) FROM rate_limit_events)";
     assert_eq!(rows(&path, counts).await[0].get::<i64, _>(0), 0);
-    let answers = backend.charge(&[charge], &clock).await.unwrap();
+    let answers = charge_by(&mut backend, &[charge], &clock).await.unwrap();
     assert!(answers[0].as_ref().unwrap().is_admitted());
 }
 

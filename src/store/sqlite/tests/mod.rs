@@ -2,6 +2,7 @@
 
 mod cap;
 mod events;
+mod leases;
 mod two_ways;
 mod wal;
 
@@ -97,8 +98,19 @@ async fn charge_now(
     backend: &mut Sqlite,
     charges: &[Charge],
 ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-    let clock = Clock::Manual(clock_at(NOW));
-    backend.charge(charges, &clock).await
+    charge_by(backend, charges, &Clock::Manual(clock_at(NOW))).await
+}
+
+async fn charge_by(
+    backend: &mut Sqlite,
+    charges: &[Charge],
+    clock: &Clock,
+) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    let batch = Batch {
+        charges,
+        ahead: &[],
+    };
+    Ok(backend.charge(batch, clock).await?.answers)
 }
 
 /// Sweeps all pages, and says how many rows went.
@@ -121,7 +133,7 @@ async fn sweep_all(backend: &mut Sqlite, millis: i64) -> u64 {
 async fn a_new_file_and_what_lies_beside_it_are_readable_by_the_owner_alone() {
     let (folder, path) = folder();
     let store = open(&path).await;
-    store.engine.charge(charge("a", 1)).await.unwrap();
+    store.engine.charge(&charge("a", 1)).await.unwrap();
     let mut modes = Vec::new();
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let entry = entry.unwrap();
@@ -137,7 +149,7 @@ async fn a_new_file_and_what_lies_beside_it_are_readable_by_the_owner_alone() {
 async fn a_reopened_file_keeps_its_counts() {
     let (_folder, path) = folder();
     let store = open(&path).await;
-    store.engine.charge(charge("a", 3)).await.unwrap();
+    store.engine.charge(&charge("a", 3)).await.unwrap();
     store.close().await.unwrap();
     let url = format!("sqlite://{}", path.display());
     let store = SqliteStore::connect(&url).await.unwrap();
@@ -151,7 +163,7 @@ async fn what_waits_is_written_when_the_store_is_closed_though_it_is_still_held(
     let store = open(&path).await;
     let held = store.clone();
     let replies: Vec<_> = (0..500)
-        .map(|_| store.engine.charge(charge("a", 1_000)))
+        .map(|_| store.engine.charge(&charge("a", 1_000)))
         .collect();
     store.close().await.unwrap();
     for reply in replies {
@@ -159,7 +171,7 @@ async fn what_waits_is_written_when_the_store_is_closed_though_it_is_still_held(
     }
     let rows = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
     assert_eq!(rows[0].get::<i64, _>(0), 500);
-    let late = held.engine.charge(charge("a", 1_000)).await;
+    let late = held.engine.charge(&charge("a", 1_000)).await;
     assert!(matches!(late, Err(StoreError::Closed)), "{late:?}");
     held.close().await.unwrap();
 }
@@ -267,7 +279,7 @@ async fn a_file_of_the_first_version_gets_what_it_lacks_and_stays_good_for_it() 
     let sliding = Policy::sliding(1, 60);
     let outcome = store
         .engine
-        .charge(charge_under(&sliding, "a"))
+        .charge(&charge_under(&sliding, "a"))
         .await
         .unwrap();
     assert!(outcome.is_admitted());
@@ -289,7 +301,7 @@ async fn many_that_create_one_file_at_once_all_start() {
             tokio::spawn(async move {
                 let store = SqliteStore::open(path).await?.deadline(PATIENCE);
                 loop {
-                    match store.engine.charge(charge("a", 3)).await {
+                    match store.engine.charge(&charge("a", 3)).await {
                         Ok(outcome) => return Ok::<_, OpenError>((store, outcome.is_admitted())),
                         Err(error) => assert!(error.is_transient(), "{error:?}"),
                     }
@@ -310,8 +322,8 @@ async fn two_policies_on_one_file_do_not_touch_each_other() {
     let store = open(&path).await;
     let of = |name: &str, seconds| charge_under(&Policy::fixed(2, seconds).name(name), "a");
     for _ in 0..3 {
-        store.engine.charge(of("minute", 60)).await.unwrap();
-        store.engine.charge(of("hour", 3_600)).await.unwrap();
+        store.engine.charge(&of("minute", 60)).await.unwrap();
+        store.engine.charge(&of("hour", 3_600)).await.unwrap();
     }
     let mut backend = backend(&path);
     assert_eq!(sweep_all(&mut backend, NOW + 600_000).await, 1);
@@ -389,7 +401,7 @@ async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
     let store = open(&path).await;
     let mut other = other_connection(&path).await;
     other.execute("BEGIN IMMEDIATE").await.unwrap();
-    let error = store.engine.charge(charge("a", 1)).await.unwrap_err();
+    let error = store.engine.charge(&charge("a", 1)).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     let looked = store.engine.peek(charge("a", 1)).await;
     assert!(
@@ -400,7 +412,7 @@ async fn a_lock_held_elsewhere_is_an_error_in_time_and_passes() {
     assert!(
         store
             .engine
-            .charge(charge("a", 1))
+            .charge(&charge("a", 1))
             .await
             .unwrap()
             .is_admitted()
@@ -415,7 +427,7 @@ async fn a_hundred_thousand_expired_rows_go_without_traffic() {
     for batch in 0..20 {
         let charges: Vec<_> = (0..5_000).map(|n| charge(batch * 5_000 + n, 1)).collect();
         let clock = Clock::Manual(clock_at(0));
-        backend.charge(&charges, &clock).await.unwrap();
+        charge_by(&mut backend, &charges, &clock).await.unwrap();
     }
     backend.close().await.unwrap();
     let store = SqliteStore::open(&path).await.unwrap();
@@ -457,7 +469,7 @@ async fn a_charge_that_is_late_meets_the_row_of_its_window() {
 /// A gap in the numbers counts as a parameter, and what comes after it is bound to nothing, in silence.
 #[test]
 fn the_parameters_of_every_statement_are_numbered_without_gaps() {
-    let statements = upsert::STATEMENTS
+    let statements = upsert::statements()
         .into_iter()
         .chain(ledger::statements())
         .chain(tables::statements())
@@ -489,7 +501,7 @@ async fn many_writers_and_an_open_reader_lock_nobody_out() {
             let store = stores[n % 2].clone();
             tokio::spawn(async move {
                 for _ in 0..20 {
-                    store.engine.charge(charge(n % 8, u32::MAX)).await?;
+                    store.engine.charge(&charge(n % 8, u32::MAX)).await?;
                     store.engine.peek(charge(n % 8, u32::MAX)).await?;
                 }
                 Ok::<_, StoreError>(())
@@ -500,6 +512,8 @@ async fn many_writers_and_an_open_reader_lock_nobody_out() {
         task.await.unwrap().unwrap();
     }
     reader.execute("COMMIT").await.unwrap();
+    // What it has not spent goes back.
+    stores[1].close().await.unwrap();
     let mut total = 0;
     for n in 0..8 {
         total += used(&stores[0], &n.to_string()).await;
@@ -511,7 +525,7 @@ async fn many_writers_and_an_open_reader_lock_nobody_out() {
 async fn the_view_shows_readable_times() {
     let (_folder, path) = folder();
     let store = open(&path).await;
-    store.engine.charge(charge("a", 3)).await.unwrap();
+    store.engine.charge(&charge("a", 3)).await.unwrap();
     let rows = rows(&path, "SELECT * FROM rate_limit_usage").await;
     assert_eq!(rows[0].get::<String, _>("key"), "user:a");
     assert_eq!(
@@ -528,7 +542,7 @@ async fn the_views_of_events_and_buckets_can_be_read() {
     for policy in [Policy::sliding(3, 60), Policy::token_bucket(3, 60)] {
         store
             .engine
-            .charge(charge_under(&policy, "a"))
+            .charge(&charge_under(&policy, "a"))
             .await
             .unwrap();
     }

@@ -1,0 +1,172 @@
+//! Looks and charges: what goes to the backend, and what leases answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
+use crate::clock::{self, Clock};
+use crate::limit::algorithm::State;
+use crate::store::engine::backend::{Ahead, Backend, Batch, Charged, GiveBack};
+use crate::store::engine::inbox::{Held, Queue, Waiter};
+use crate::store::{Charge, Outcome, Part, StoreError};
+
+impl<B: Backend> Writer<B> {
+    pub(super) async fn look(&mut self, mut queue: Queue, charges: &mut Queue) {
+        queue.drop_cancelled();
+        if queue.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let held = Held {
+            waiters: [&mut queue.waiters, &mut charges.waiters],
+            jobs: waiters_of(&mut self.jobs),
+        };
+        let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks, now)).await;
+        let answers = answers.map(|outcomes| {
+            let looks = queue.asks.iter().zip(outcomes);
+            looks
+                .map(|(look, outcome)| Ok(self.without_unspent(look, outcome)))
+                .collect()
+        });
+        self.answer(&mut queue.waiters, answers);
+    }
+
+    /// What a key has used, without the units that are leased to this process and not spent.
+    fn without_unspent(&self, look: &Charge, mut outcome: Outcome) -> Outcome {
+        let at = outcome.at;
+        for (part, found) in look.parts.iter().zip(outcome.found.iter_mut()) {
+            if let State::Window(usage) = &mut found.state {
+                let unspent = self.leases.unspent(part, part.span(at), usage.epoch);
+                usage.used = usage.used.saturating_sub(u64::from(unspent));
+                found.fits = found.state.fits(part.policy(), look.cost, at);
+            }
+        }
+        outcome
+    }
+
+    pub(super) async fn charge(&mut self, mut queue: Queue, mut refills: Vec<Part>) -> Queue {
+        queue.drop_cancelled();
+        let now = self.now();
+        let leases = Arc::clone(&self.leases);
+        // Leases may have come since these were put into the queue.
+        queue.answer_some(|charge| {
+            let spent = leases.spend(charge, now)?;
+            if spent.is_half_empty {
+                refills.push(charge.parts.first().clone());
+            }
+            Some(Outcome::of_window(now, spent.usage))
+        });
+        let parts = queue.asks.iter().flat_map(|charge| charge.parts.iter());
+        let rests = parts.filter_map(|part| leases.take_rest(part));
+        let rests: Vec<_> = rests.collect();
+        let ahead = queue
+            .asks
+            .iter()
+            .filter_map(|charge| leases.ahead_of(charge, now));
+        let refills = refills
+            .iter()
+            .filter_map(|part| leases.refill_of(part, now));
+        let ahead: Vec<_> = ahead.chain(refills).collect();
+        if queue.is_empty() && ahead.is_empty() {
+            return queue;
+        }
+        self.give_back(&rests, &mut queue.waiters).await;
+        queue.drop_cancelled();
+        let held = Held {
+            waiters: [&mut queue.waiters, &mut []],
+            jobs: waiters_of(&mut self.jobs),
+        };
+        let clock = self.clock.get().unwrap_or(&Clock::System);
+        let batch = Batch {
+            charges: &queue.asks,
+            ahead: &ahead,
+        };
+        let call = self.backend.charge(batch, clock);
+        let charged = watched(&self.inbox, held, call).await;
+        if charged.as_ref().is_ok_and(|charged| charged.has_evicted) {
+            self.leases.empty_all();
+        }
+        // Before anybody is answered: the next charge finds the lease.
+        self.install(&ahead, charged.as_ref().ok());
+        let answers = charged.map(|charged| charged.answers);
+        self.answer(&mut queue.waiters, answers);
+        self.sweeper.wrote(clock::monotonic());
+        queue
+    }
+
+    fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) {
+        let grants = charged.map_or(&[][..], |charged| &charged.grants);
+        for (place, ahead) in ahead.iter().enumerate() {
+            self.leases.install(ahead, grants.get(place));
+        }
+    }
+
+    /// Gives units back. Those of which it is certain that they were not stay leased; of others it is safe to lose them until
+    /// their window ends.
+    pub(super) async fn give_back(&mut self, units: &[GiveBack], waiters: &mut [Waiter<Outcome>]) {
+        if units.is_empty() {
+            return;
+        }
+        let held = Held {
+            waiters: [waiters, &mut []],
+            jobs: waiters_of(&mut self.jobs),
+        };
+        let call = self.backend.give_back(units);
+        let Err(error) = watched(&self.inbox, held, call).await else {
+            return;
+        };
+        tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
+        // When it is certain that they were not, they can be spent, or given back later.
+        if let StoreError::Database {
+            is_transient: true, ..
+        } = error
+        {
+            for back in units {
+                self.leases.restore(back);
+            }
+        }
+    }
+
+    /// When idle leases are looked for, if there are any. Under a set clock nothing is ever idle by itself.
+    pub(super) fn give_back_due_at(&self) -> Option<Instant> {
+        let is_set = self.clock.get().is_some_and(Clock::is_manual);
+        (self.leases.is_outstanding() && !is_set).then_some(self.give_back_at)
+    }
+
+    pub(super) async fn give_back_idle(&mut self) {
+        let idle = self.leases.take_idle(self.now(), GIVEN_BACK_AT_ONCE);
+        let has_more = idle.len() == GIVEN_BACK_AT_ONCE;
+        let pause = if has_more {
+            BETWEEN_MORE
+        } else {
+            BETWEEN_GIVING_BACK
+        };
+        self.give_back_at = clock::monotonic() + pause;
+        self.give_back(&idle, &mut []).await;
+    }
+
+    fn answer(
+        &self,
+        waiters: &mut [Waiter<Outcome>],
+        answers: Result<Vec<Result<Outcome, StoreError>>, StoreError>,
+    ) {
+        match answers {
+            Ok(answers) => {
+                let refusals = answers.iter().filter_map(|answer| answer.as_ref().err());
+                match refusals.clone().next() {
+                    Some(error) => self.inbox.health.failed(error, refusals.count() as u64),
+                    None => self.inbox.health.answered(),
+                }
+                for (waiter, answer) in waiters.iter_mut().zip(answers) {
+                    waiter.answer(answer);
+                }
+            }
+            Err(error) => {
+                self.inbox.health.failed(&error, waiters.len() as u64);
+                for waiter in waiters {
+                    waiter.answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+}

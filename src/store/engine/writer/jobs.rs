@@ -1,0 +1,104 @@
+//! Resets and sweeps: jobs of many short steps.
+
+use std::time::Instant;
+
+use super::{Writer, waiters_of, watched};
+use crate::clock::{self, Clock};
+use crate::store::engine::backend::{Backend, Cursor, Page};
+use crate::store::engine::inbox::{Held, Job, Waiter};
+
+/// A job, and how far it is.
+pub(super) struct Running {
+    pub(super) job: Job,
+    pub(super) waiter: Waiter<u64>,
+    count: u64,
+    after: Option<Cursor>,
+}
+
+impl Running {
+    pub(super) fn new((job, waiter): (Job, Waiter<u64>)) -> Self {
+        Self {
+            job,
+            waiter,
+            count: 0,
+            after: None,
+        }
+    }
+}
+
+impl<B: Backend> Writer<B> {
+    /// Does the next page of a job. Says whether the store is closed now.
+    pub(super) async fn step(&mut self, mut running: Running) -> bool {
+        if matches!(running.job, Job::Close) {
+            self.jobs.push_front(running);
+            self.close().await;
+            return true;
+        }
+        let after = running.after.take();
+        let after_key = after.as_ref().map(|after| after.key.clone());
+        let now = self.now();
+        let mut jobs = waiters_of(&mut self.jobs);
+        jobs.push(&mut running.waiter);
+        let held = Held {
+            jobs,
+            ..Held::default()
+        };
+        let backend = &mut self.backend;
+        let call = async {
+            match &running.job {
+                Job::Open => backend.open().await.map(|()| Page::default()),
+                Job::Reset(reset) => backend.reset(reset, after).await,
+                Job::Sweep => backend.sweep(now, after).await,
+                Job::Close => Ok(Page::default()),
+            }
+        };
+        match watched(&self.inbox, held, call).await {
+            Ok(page) => {
+                let mut count = page.count;
+                if let Job::Reset(reset) = &running.job {
+                    let (from, to) = (after_key, page.next.as_ref());
+                    let (below, own) = (reset.part.key.under().1, reset.part.key.as_str());
+                    let unspent = self.leases.forget(reset, |key| match &from {
+                        // The first page is the key itself, and those that follow are of keys under it.
+                        None => key == own,
+                        Some(from) => {
+                            key > from.as_str() && to.map_or(key < &*below, |to| key <= &*to.key)
+                        }
+                    });
+                    // They were counted as used, and were not.
+                    count = count.saturating_sub(unspent);
+                }
+                running.count += count;
+                running.after = page.next;
+                if running.after.is_some() {
+                    // In front of later jobs: what was asked first is done first.
+                    self.jobs.push_front(running);
+                } else {
+                    running.waiter.answer(Ok(running.count));
+                }
+            }
+            Err(error) => running.waiter.answer(Err(error)),
+        }
+        false
+    }
+
+    /// When to sweep, if at all. Under a set clock only the test says when: what the clock shows at some moment of real
+    /// time is chance.
+    pub(super) fn sweep_due_at(&self) -> Option<Instant> {
+        let is_set = self.clock.get().is_some_and(Clock::is_manual);
+        self.sweeper.due_at().filter(|_| !is_set)
+    }
+
+    pub(super) async fn sweep(&mut self) {
+        let (now, after) = (self.now(), self.sweeper.after());
+        let horizon = self.sweeper.horizon(now);
+        let call = self.backend.sweep(horizon, after);
+        match watched(&self.inbox, Held::default(), call).await {
+            Ok(page) => self.sweeper.swept(page, clock::monotonic()),
+            Err(error) => {
+                self.sweeper.failed(clock::monotonic());
+                tracing::debug!(%error, "a sweep of expired rate limit rows failed and will be tried again");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The thread that has the backend decide, one batch after another.
+
+mod batches;
+mod jobs;
+mod watched;
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep_until;
+
+use self::jobs::Running;
+use self::watched::watched;
+use super::backend::Backend;
+use super::inbox::{Held, Inbox, Job, Queue, Starter, Waiter};
+use super::leases::Leases;
+use super::sweeper::Sweeper;
+use crate::clock::{self, Clock};
+use crate::limit::Timestamp;
+use crate::store::StoreError;
+
+/// What starts the writer's thread, once.
+pub(super) fn starter<B: Backend>(
+    backend: B,
+    clock: Arc<OnceLock<Clock>>,
+    leases: Arc<Leases>,
+) -> Starter {
+    Box::new(move |inbox| {
+        // Its own runtime, for its timer alone: a caller's runtime may end, and may have its time paused by a test.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()?;
+        let thread = thread::Builder::new().name("tollgate-store".to_owned());
+        thread.spawn(move || {
+            let started_at = clock.get().unwrap_or(&Clock::System).now();
+            let mut writer = Writer {
+                backend,
+                inbox,
+                clock,
+                leases,
+                give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
+                jobs: VecDeque::new(),
+                sweeper: Sweeper::new(clock::monotonic(), started_at),
+                maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
+            };
+            // What a call of the backend does is caught where it is watched. Should anything else panic, a log
+            // subscriber say, those of its batch are told, and the next batch finds a writer all the same.
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(writer.run()))).is_err() {
+                writer.leases.forget_asks();
+            }
+        })?;
+        Ok(())
+    })
+}
+
+/// How often the backend is asked to look after itself: before a WAL can have grown by more than some megabytes.
+const BETWEEN_MAINTENANCE: Duration = Duration::from_millis(20);
+
+/// How often idle leases are looked for, how many go back at once, so that charges do not wait for them, and how soon more of
+/// them do.
+const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
+const GIVEN_BACK_AT_ONCE: usize = 1_000;
+const BETWEEN_MORE: Duration = Duration::from_millis(25);
+
+struct Writer<B> {
+    backend: B,
+    inbox: Arc<Inbox>,
+    clock: Arc<OnceLock<Clock>>,
+    leases: Arc<Leases>,
+    give_back_at: Instant,
+    jobs: VecDeque<Running>,
+    sweeper: Sweeper,
+    maintain_at: Instant,
+}
+
+impl<B: Backend> Writer<B> {
+    async fn run(&mut self) {
+        let mut spare = Queue::default();
+        loop {
+            let mut taken = self.inbox.take(spare);
+            let is_idle =
+                taken.charges.is_empty() && taken.looks.is_empty() && taken.refills.is_empty();
+            self.jobs.extend(taken.jobs.drain(..).map(Running::new));
+            // Looks first: they need no lock, so that they do not wait for one.
+            self.look(taken.looks, &mut taken.charges).await;
+            spare = self.charge(taken.charges, taken.refills).await.emptied();
+            self.maintain().await;
+            // One page at a time, so that charges never wait for more than that.
+            if let Some(running) = self.jobs.pop_front() {
+                if self.step(running).await {
+                    return;
+                }
+            } else if self
+                .sweep_due_at()
+                .is_some_and(|due_at| due_at <= clock::monotonic())
+            {
+                self.sweep().await;
+            } else if self
+                .give_back_due_at()
+                .is_some_and(|due_at| due_at <= clock::monotonic())
+            {
+                self.give_back_idle().await;
+            } else if is_idle {
+                if taken.is_abandoned {
+                    return self.close().await;
+                }
+                let dues = [self.sweep_due_at(), self.give_back_due_at()];
+                wait(&self.inbox, dues.into_iter().flatten().min()).await;
+            }
+        }
+    }
+
+    async fn maintain(&mut self) {
+        let now = clock::monotonic();
+        if now < self.maintain_at {
+            return;
+        }
+        self.maintain_at = now + BETWEEN_MAINTENANCE;
+        let held = Held {
+            jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
+        };
+        if let Err(error) = watched(&self.inbox, held, self.backend.maintain()).await {
+            tracing::debug!(%error, "the upkeep of the rate limit store failed and will be tried again");
+        }
+    }
+
+    async fn close(&mut self) {
+        self.inbox.close();
+        let mut rest = self.inbox.take(Queue::default());
+        self.jobs.extend(rest.jobs.drain(..).map(Running::new));
+        self.look(rest.looks, &mut rest.charges).await;
+        self.charge(rest.charges, Vec::new()).await;
+        let unspent = self.leases.take_all();
+        self.give_back(&unspent, &mut []).await;
+        let held = Held {
+            jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
+        };
+        let closed = watched(&self.inbox, held, self.backend.close()).await;
+        for mut running in self.jobs.drain(..) {
+            running.waiter.answer(match running.job {
+                Job::Close => closed.clone().map(|()| 0),
+                _ => Err(StoreError::Closed),
+            });
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.get().unwrap_or(&Clock::System).now()
+    }
+}
+
+fn waiters_of(jobs: &mut VecDeque<Running>) -> Vec<&mut Waiter<u64>> {
+    jobs.iter_mut().map(|running| &mut running.waiter).collect()
+}
+
+/// Waits until there is something to do.
+async fn wait(inbox: &Inbox, due_at: Option<Instant>) {
+    let mut woken = pin!(inbox.wake.notified());
+    let Some(due_at) = due_at else {
+        return woken.await;
+    };
+    let mut timer = pin!(sleep_until(due_at.into()));
+    std::future::poll_fn(|cx| match woken.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => timer.as_mut().poll(cx),
+    })
+    .await;
+}
