@@ -278,7 +278,8 @@ impl Limiter {
         Ok(units)
     }
 
-    /// Deletes the expired rows of the whole store now, and says how many those were. The store does it by itself too.
+    /// Deletes the expired rows of the whole store now, and says how many those were. Units that were charged ahead and are
+    /// idle go back as well. The store does both by itself too, but under a clock that a test sets.
     ///
     /// # Errors
     ///

@@ -34,6 +34,9 @@ impl<B: Backend> Writer<B> {
             self.close().await;
             return true;
         }
+        if matches!(running.job, Job::Sweep) && running.after.is_none() {
+            self.give_back_idle().await;
+        }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
         let now = self.now();

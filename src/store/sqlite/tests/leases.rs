@@ -158,18 +158,20 @@ async fn a_large_cost_finds_what_was_leased() {
 }
 
 #[tokio::test]
-async fn idle_leases_go_back_by_themselves() {
+async fn idle_leases_go_back_with_a_sweep() {
     let (_folder, path) = folder();
-    // A calendar month does not end while the test runs, but in one of two million runs.
-    let month = Policy::monthly(10_000).name("p");
-    let store = SqliteStore::open(&path).await.unwrap().deadline(PATIENCE);
+    let clock = clock_at(NOW);
+    let store = open_at(&path, &clock).await;
     for _ in 0..100 {
-        let charge = charge_of(&[(&month, &Key::new("user", "a"))], 1);
-        assert!(store.engine.charge(&charge).await.unwrap().is_admitted());
+        assert!(is_admitted(&store, 10_000, 1).await);
     }
-    assert!(stored(&path).await > 100);
-    let given_back = async { while stored(&path).await != 100 {} };
-    tokio::time::timeout(PATIENCE, given_back).await.unwrap();
+    clock.advance(Duration::from_millis(2_499));
+    store.engine.sweep().await.unwrap();
+    assert!(stored(&path).await > 100, "not idle yet");
+    clock.advance(Duration::from_millis(1));
+    store.engine.sweep().await.unwrap();
+    assert_eq!(stored(&path).await, 100);
+    assert_eq!(100 + fill(&store, 10_000).await, 10_000);
 }
 
 #[tokio::test]
