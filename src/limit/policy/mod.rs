@@ -8,6 +8,8 @@ mod policies;
 )]
 mod policy;
 mod policy_error;
+#[cfg(test)]
+mod tests;
 
 pub use self::policies::Policies;
 pub use self::policy::Policy;

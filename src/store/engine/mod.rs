@@ -3,7 +3,7 @@
 //! Callers put charges into the inbox. The writer, a thread of its own, takes whatever waits, never waiting for more,
 //! has the backend decide it in one call, and answers each caller. A thread of its own, since a task on a caller's
 //! runtime would die with that runtime; a watchdog beside each call answers those whose deadline passes. Most charges need
-//! none of it: they spend units that were charged ahead (`leases.rs`).
+//! none of it: they spend units that were charged ahead (`leases/`).
 
 mod backend;
 mod health;

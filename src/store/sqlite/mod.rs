@@ -1,6 +1,6 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `tables/` has the tables
+//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables
 //! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes
 //! back. `room.rs` is the cap of a database in memory.
 
@@ -13,6 +13,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod upsert;
+mod version;
 
 use std::fmt;
 use std::path::Path;

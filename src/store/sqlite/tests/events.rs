@@ -34,7 +34,20 @@ async fn fill(backend: &mut Sqlite, policy: &Policy) {
     }
 }
 
-/// What SQLite does is counted in the steps of its virtual machine, which do not depend on the machine.
+/// Counts from now on the steps of SQLite's virtual machine, which do not depend on the machine.
+async fn count_steps(backend: &mut Sqlite) -> Arc<AtomicU64> {
+    let counted = Arc::new(AtomicU64::new(0));
+    let of_handler = Arc::clone(&counted);
+    let connection = backend.database.connection_mut();
+    let mut handle = connection.lock_handle().await.unwrap();
+    handle.set_progress_handler(1, move || {
+        of_handler.fetch_add(1, Ordering::Relaxed);
+        true
+    });
+    drop(handle);
+    counted
+}
+
 #[tokio::test]
 async fn a_decision_on_a_full_window_costs_the_same_whatever_the_limit() {
     let mut steps = Vec::new();
@@ -43,15 +56,7 @@ async fn a_decision_on_a_full_window_costs_the_same_whatever_the_limit() {
         let mut backend = backend(&path);
         let policy = Policy::sliding(limit, 60);
         fill(&mut backend, &policy).await;
-        let counted = Arc::new(AtomicU64::new(0));
-        let of_handler = Arc::clone(&counted);
-        let connection = backend.database.connection_mut();
-        let mut handle = connection.lock_handle().await.unwrap();
-        handle.set_progress_handler(1, move || {
-            of_handler.fetch_add(1, Ordering::Relaxed);
-            true
-        });
-        drop(handle);
+        let counted = count_steps(&mut backend).await;
         let mut of = Vec::new();
         // Refused, refused with a search, and admitted as the first event leaves.
         for (cost, millis) in [(1, 1), (5, 1), (1, 60_000 + 1 - i64::from(limit))] {
@@ -74,15 +79,7 @@ async fn a_decision_on_a_full_window_costs_the_same_whatever_the_limit() {
 }
 
 async fn steps_of(backend: &mut Sqlite, policy: &Policy, charges: usize, cost: u32) -> u64 {
-    let counted = Arc::new(AtomicU64::new(0));
-    let of_handler = Arc::clone(&counted);
-    let connection = backend.database.connection_mut();
-    let mut handle = connection.lock_handle().await.unwrap();
-    handle.set_progress_handler(1, move || {
-        of_handler.fetch_add(1, Ordering::Relaxed);
-        true
-    });
-    drop(handle);
+    let counted = count_steps(backend).await;
     let charge = charge_of(&[(policy, &Key::new("user", "a"))], cost);
     let clock = Clock::Manual(clock_at(NOW + 1));
     let charges = vec![charge; charges];

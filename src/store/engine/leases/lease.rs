@@ -1,0 +1,94 @@
+//! What one key has leased.
+
+use std::time::Duration;
+
+use crate::limit::Timestamp;
+use crate::limit::algorithm::Span;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::store::Part;
+use crate::store::engine::backend::{Ahead, GiveBack};
+
+/// A quarter of a second of what one key can ask for on one machine.
+const MOST_AHEAD: u32 = 1 << 20;
+/// A lease that was used up so soon was too small, one that lasted so long too large.
+const SOON: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(4);
+
+/// What was taken for a key, and how much of it is left.
+pub(super) struct Lease {
+    pub(super) limit: u32,
+    pub(super) span: Span,
+    /// The counter after the last grant, with all that is left of the lease counted as used.
+    pub(super) usage: Usage,
+    pub(super) left: u32,
+    /// The last grant. When half of it is spent the next one is asked for.
+    pub(super) granted: u32,
+    /// How much to ask for next.
+    pub(super) ahead: u32,
+    /// When the last grant was asked for, and when it was taken.
+    pub(super) asked_at: Timestamp,
+    pub(super) taken_at: Timestamp,
+    pub(super) spent_at: Timestamp,
+    pub(super) more: More,
+}
+
+/// Whether more is to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum More {
+    No,
+    /// It is in the queue.
+    Wanted,
+    /// It is with the backend. There is never more than one such for a key.
+    Asked,
+}
+
+impl Lease {
+    pub(super) fn new(part: &Part, now: Timestamp) -> Self {
+        Self {
+            limit: part.policy().limit(),
+            span: part.span(now),
+            usage: Usage::default(),
+            left: 0,
+            granted: 0,
+            ahead: 0,
+            asked_at: now,
+            taken_at: now,
+            spent_at: now,
+            more: More::No,
+        }
+    }
+
+    /// Only in its own window, and not before it was taken: a clock that has stepped back would spend it in the past.
+    pub(super) fn is_in_force(&self, limit: u32, now: Timestamp) -> bool {
+        self.limit == limit && self.taken_at <= now && now < self.span.end
+    }
+
+    pub(super) fn give_back(&mut self, part: &Part) -> Option<GiveBack> {
+        let units = std::mem::take(&mut self.left);
+        (units > 0).then(|| GiveBack {
+            part: part.clone(),
+            window_start: self.span.start,
+            epoch: self.usage.epoch,
+            units,
+        })
+    }
+
+    /// Asks for as much as a second or so needs.
+    pub(super) fn ask(&mut self, part: &Part, now: Timestamp) -> Option<Ahead> {
+        let lasted = now.saturating_duration_since(self.asked_at);
+        if lasted <= SOON {
+            // As long as nothing was granted there is nothing to double.
+            let doubled = if self.granted > 0 { 2 } else { 1 };
+            self.ahead = self.ahead.saturating_mul(doubled).clamp(1, MOST_AHEAD);
+        } else if lasted > LONG {
+            self.ahead /= 2;
+        }
+        self.asked_at = now;
+        let units = self.ahead;
+        self.more = if units > 0 { More::Asked } else { More::No };
+        (units > 0).then(|| Ahead {
+            part: part.clone(),
+            units,
+        })
+    }
+}

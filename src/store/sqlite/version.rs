@@ -1,0 +1,72 @@
+//! Which versions of SQLite will do.
+
+use sqlx::{Row, SqliteConnection};
+
+use super::OpenError;
+
+/// Refuses a SQLite without STRICT tables and RETURNING (3.37), and warns of one that can lose data when two
+/// connections write and checkpoint at the same moment (before 3.51.3, and the backports 3.44.6 and 3.50.7).
+pub(super) async fn check(
+    connection: &mut SqliteConnection,
+) -> Result<Result<(), OpenError>, sqlx::Error> {
+    let row = sqlx::query("SELECT sqlite_version()")
+        .fetch_all(connection)
+        .await?;
+    let found: String = match row.first() {
+        Some(row) => row.try_get(0)?,
+        None => return Err(sqlx::Error::RowNotFound),
+    };
+    let version = parse_version(&found);
+    if is_too_old(version) {
+        return Ok(Err(OpenError::SqliteTooOld { found }));
+    }
+    if has_wal_reset_fault(version) {
+        tracing::warn!(
+            "SQLite {found} can lose data when several connections write (fixed in 3.51.3): build with a later one"
+        );
+    }
+    Ok(Ok(()))
+}
+
+fn parse_version(version: &str) -> (u32, u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next())
+}
+
+fn is_too_old(version: (u32, u32, u32)) -> bool {
+    version < (3, 37, 0)
+}
+
+fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
+    let is_fixed = match version {
+        (3, 44, patch) => patch >= 6,
+        (3, 50, patch) => patch >= 7,
+        version => version >= (3, 51, 3),
+    };
+    !is_fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_without_strict_tables_are_too_old() {
+        for (version, too_old) in [("3.36.0", true), ("3.7.17", true), ("3.37.0", false)] {
+            assert_eq!(is_too_old(parse_version(version)), too_old, "{version}");
+        }
+    }
+
+    #[test]
+    fn the_versions_that_can_lose_data_are_known() {
+        let faulty = ["3.37.0", "3.40.1", "3.44.5", "3.50.6", "3.51.2", "3.49.9"];
+        let sound = ["3.44.6", "3.50.7", "3.51.3", "3.52.0", "4.0.0"];
+        for version in faulty {
+            assert!(has_wal_reset_fault(parse_version(version)), "{version}");
+        }
+        for version in sound {
+            assert!(!has_wal_reset_fault(parse_version(version)), "{version}");
+        }
+    }
+}
