@@ -1,0 +1,85 @@
+//! What a layer's own answers look like.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+
+use super::RateLimitLayer;
+use crate::middleware::{Decisions, Rejection};
+use crate::response::{Problem, ResetFormat};
+
+impl RateLimitLayer {
+    /// Sets type, title and detail of the problem document of a refused request.
+    #[must_use]
+    pub fn problem(self, problem: Problem) -> Self {
+        self.with(|settings| settings.problem = problem)
+    }
+
+    /// Makes the answers to requests that the inner service does not get: refused ones, and those that fail for want of
+    /// a key or of the store. `None` leaves the answer to the layer.
+    ///
+    /// The response is sent as it is, and gets the rate limit fields of a refusal; `Retry-After` and
+    /// `Cache-Control: no-store` are added when it has none. To HEAD its body is not sent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tollgate::{RateLimitLayer, Rejection};
+    ///
+    /// let layer = RateLimitLayer::fixed(3, 60).rejection(|why, parts| match why {
+    ///     Rejection::Denied(_) if parts.uri.path().starts_with("/plain") => {
+    ///         Response::builder().status(why.status()).body("slow down\n").ok()
+    ///     }
+    ///     _ => None,
+    /// });
+    /// ```
+    #[must_use]
+    pub fn rejection<B: Into<Bytes>>(
+        self,
+        answer: impl Fn(&Rejection, &Parts) -> Option<Response<B>> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| {
+            settings.on_rejection = Some(Arc::new(move |why, parts| {
+                answer(why, parts).map(|response| response.map(Into::into))
+            }));
+        })
+    }
+
+    /// The answer that this layer gives for such a rejection: with its problem, its own answers, its fields. For a handler
+    /// that refuses by a [`Limiter`] what the layer has let through.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate::{Key, Limiter, MemoryStore, Policy, Problem, RateLimitLayer, Rejection, StoreError};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let layer = RateLimitLayer::fixed(100, 60).problem(Problem::new("/problems/slow-down", "Slow Down"));
+    /// let exports = Limiter::new(Policy::fixed(0, 60).name("exports")).store(&MemoryStore::new());
+    ///
+    /// let (parts, _) = Request::new(()).into_parts();
+    /// if let Err(denied) = exports.check_n(&Key::new("user", 42), 10).await?.into_result() {
+    ///     let response = layer.answer(&Rejection::from(denied), &parts);
+    ///     assert_eq!(response.headers()["ratelimit-policy"], "\"exports\";q=0;w=60");
+    ///     assert!(response.body().starts_with(b"{\"type\":\"/problems/slow-down\""));
+    /// }
+    /// # Ok::<(), StoreError>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn answer(&self, why: &Rejection, parts: &Parts) -> Response<Bytes> {
+        let before = parts.extensions.get::<Decisions>().cloned();
+        self.settings.reject(why, parts, before)
+    }
+
+    /// Sends `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for clients that know nothing newer. Off by default.
+    ///
+    /// Where layers nest, they are those of the limit that has the fewest left.
+    #[must_use]
+    pub fn x_rate_limit(self, reset: ResetFormat) -> Self {
+        self.with(|settings| settings.x_rate_limit = Some(reset))
+    }
+}

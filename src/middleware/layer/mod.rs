@@ -1,0 +1,11 @@
+//! The layer, which is its own builder: each file has the setters of one concern.
+
+mod answers;
+mod constructors;
+#[expect(
+    clippy::module_inception,
+    reason = "a file is named after its one public type"
+)]
+mod layer;
+
+pub use self::layer::RateLimitLayer;
