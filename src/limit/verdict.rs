@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::algorithm::{Found, State};
+use super::algorithm::{Found, State, Taken};
 use super::{Key, Policy, Timestamp};
 
 /// What one policy of a [`Decision`](crate::Decision) says for its key: whether it had room, what is left, and when there
@@ -54,6 +54,24 @@ impl Verdict {
             },
             ..self.clone()
         }
+    }
+
+    /// Where the charge took its units from.
+    pub(crate) fn taken(&self) -> Taken {
+        self.found.state.taken(&self.policy, self.decided_at)
+    }
+
+    /// This verdict as if its charge had not been made.
+    pub(crate) fn without_charge(mut self) -> Self {
+        self.found.state.give_back(&self.policy, self.cost);
+        self
+    }
+
+    /// This verdict as if its charge had been of so many units more, which are taken whether they fit or not.
+    pub(crate) fn with_more(mut self, units: u32) -> Self {
+        self.found.state.take(units);
+        self.cost = self.cost.saturating_add(units);
+        self
     }
 
     /// The policy.

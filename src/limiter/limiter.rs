@@ -236,10 +236,7 @@ impl Limiter {
     /// [`StoreError`] when the store gives no answer, whatever the failure mode.
     pub async fn peek(&self, keys: impl Keys) -> Result<Decision, StoreError> {
         let parts = self.try_parts(keys.as_slice())?;
-        let look = Charge {
-            parts: parts.clone(),
-            cost: 1,
-        };
+        let look = Charge::new(parts.clone(), 1);
         let outcome = self.store_handle().peek(look).await?;
         Ok(decision(&parts, Vec::new(), 1, &outcome))
     }
@@ -291,7 +288,7 @@ impl Limiter {
     /// Begins to charge the parts, which are this limiter's, or some of them.
     pub(crate) fn begin(&self, parts: Few<Part>, cost: u32) -> Check {
         let store = self.store_handle();
-        let charge = Charge { parts, cost };
+        let charge = Charge::new(parts, cost);
         let reply = if cost == 0 {
             store.peek(charge.clone())
         } else {
@@ -307,15 +304,15 @@ impl Limiter {
         let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
         let reply = if is_refused {
             let parts = held.parts.clone();
-            Some(store.peek(Charge { parts, cost }))
+            Some(store.peek(Charge::new(parts, cost)))
         } else {
             let rest = held.rest.clone();
-            rest.map(|parts| store.charge(&Charge { parts, cost }))
+            rest.map(|parts| store.charge(&Charge::new(parts, cost)))
         };
         Check::held(self.clone(), reply, held, cost)
     }
 
-    fn try_parts(&self, keys: &[Key]) -> Result<Few<Part>, StoreError> {
+    pub(super) fn try_parts(&self, keys: &[Key]) -> Result<Few<Part>, StoreError> {
         let policies = self.inner.rules.len();
         if keys.len() != 1 && keys.len() != policies {
             let keys = keys.len();

@@ -1,5 +1,6 @@
 //! Limits without HTTP: a policy, a store, and what happens when the store fails.
 
+mod afterwards;
 mod announcement;
 mod check;
 mod failure_mode;

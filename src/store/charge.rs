@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "sqlite")]
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::limit::algorithm::{Found, Span, State};
+use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::few::Few;
 use crate::limit::{Key, Policy, Timestamp};
 
@@ -76,9 +76,28 @@ pub(crate) struct Charge {
     pub(crate) parts: Few<Part>,
     /// At least 1 in a charge. Of a look it is what is asked about, and may be 0.
     pub(crate) cost: u32,
+    /// The units were used already: they are taken whether they fit or not.
+    pub(crate) is_forced: bool,
 }
 
 impl Charge {
+    /// A charge that may be refused, or a look.
+    pub(crate) fn new(parts: Few<Part>, cost: u32) -> Self {
+        Self {
+            parts,
+            cost,
+            is_forced: false,
+        }
+    }
+
+    /// A charge of what was used already.
+    pub(crate) fn forced(parts: Few<Part>, cost: u32) -> Self {
+        Self {
+            is_forced: true,
+            ..Self::new(parts, cost)
+        }
+    }
+
     /// The part, when it is the only one and a single counter decides, so that no state needs to be read first.
     #[cfg(feature = "sqlite")]
     pub(crate) fn one_window(&self) -> Option<&Part> {
@@ -89,7 +108,7 @@ impl Charge {
     /// Decides from what each part has used, and says what each has used after it.
     pub(crate) fn decide(&self, at: Timestamp, states: &Few<State>) -> Few<Found> {
         let parts = self.with_states(states);
-        crate::limit::algorithm::charge(&parts, self.cost, at)
+        crate::limit::algorithm::charge(&parts, self.cost, at, self.is_forced)
     }
 
     /// What a charge would find, without making it.
@@ -133,6 +152,14 @@ impl Outcome {
     pub(crate) fn is_admitted(&self) -> bool {
         self.found.iter().all(|found| found.fits)
     }
+}
+
+/// Units that were charged and not used: they go back to where they were taken from.
+#[derive(Clone, Debug)]
+pub(crate) struct GiveBack {
+    pub(crate) part: Part,
+    pub(crate) units: u32,
+    pub(crate) from: Taken,
 }
 
 /// Which counters to reset.

@@ -11,13 +11,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::contract::sealed::Sealed;
 #[cfg(feature = "sqlite")]
 use super::engine::Engine;
 use super::memory::Memory;
-use super::{Charge, Reply, Reset, StoreError};
+use super::{Charge, GiveBack, Reply, Reset, StoreError};
 use crate::limit::{Policy, Timestamp};
 
 /// A store as a limiter holds it. Clones are the same store.
@@ -71,6 +72,21 @@ impl StoreHandle {
             Self::Memory(memory) => Reply::Ready(memory.charge(charge)),
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.charge(charge),
+        }
+    }
+
+    /// Gives back what was charged and not used. It is done, or on its way, when this returns; the future tells its end.
+    pub(crate) fn give_back(
+        &self,
+        units: Vec<GiveBack>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
+        match self {
+            Self::Memory(memory) => {
+                memory.give_back(&units);
+                Box::pin(std::future::ready(Ok(())))
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => Box::pin(engine.give_back(units)),
         }
     }
 

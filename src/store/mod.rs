@@ -19,7 +19,7 @@ mod store_error;
 #[cfg(test)]
 mod suite;
 
-pub(crate) use self::charge::{Charge, Outcome, Part, Reset, Rule};
+pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
 pub use self::contract::Store;
 pub(crate) use self::handle::StoreHandle;
 pub use self::memory::MemoryStore;

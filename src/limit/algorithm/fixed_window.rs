@@ -30,6 +30,11 @@ impl Usage {
         *self = self.after(cost, 0, 1);
     }
 
+    /// Takes back units that were taken, never below zero.
+    pub(crate) fn give_back(&mut self, units: u32) {
+        self.used = self.used.saturating_sub(u64::from(units));
+    }
+
     /// Forgets what was used and refused. The epoch tells the old counts from the new ones.
     pub(crate) fn reset(&mut self) {
         *self = Self {

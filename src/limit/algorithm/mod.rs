@@ -13,9 +13,11 @@ pub(crate) mod sliding_counter;
 pub(crate) mod sliding_window;
 mod span;
 mod state;
+mod taken;
 pub(crate) mod token_bucket;
 
 pub use self::algorithm::Algorithm;
 use self::placed::{Placed, place};
 pub(crate) use self::span::{LONGEST_WAY, Span};
 pub(crate) use self::state::{Found, State, charge};
+pub(crate) use self::taken::Taken;

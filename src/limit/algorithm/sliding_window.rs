@@ -90,6 +90,20 @@ impl Log {
         }
     }
 
+    /// Takes back units of the event of the decision itself, never below zero.
+    pub(crate) fn give_back(&mut self, units: u32) {
+        let units = u64::from(units).min(self.used);
+        self.used -= units;
+        if let Some((at, first)) = &mut self.first
+            && *at == self.at
+        {
+            *first = first.saturating_sub(units);
+        }
+        if self.used == 0 {
+            (self.first, self.newest) = (None, None);
+        }
+    }
+
     /// How many units must leave until `cost` units fit, when it takes more than the first event.
     pub(crate) fn wanted(self, limit: u32, cost: u32) -> Option<u64> {
         let wanted = self.must_leave(limit, cost);
@@ -176,6 +190,22 @@ impl Events {
             .is_some_and(|event| !is_inside(*event, window, log.at))
         {
             self.0.pop_front();
+        }
+    }
+
+    /// Takes units out of the event of an instant, if it is still there, and out of all later totals. An event without units is
+    /// none.
+    pub(crate) fn give_back(&mut self, at: Timestamp, units: u32) {
+        let Ok(index) = self.0.binary_search_by_key(&at, |event| event.at) else {
+            return;
+        };
+        let units = u64::from(units).min(self.0[index].units);
+        self.0[index].units -= units;
+        for event in self.0.range_mut(index..) {
+            event.total = event.total.wrapping_sub_unsigned(units);
+        }
+        if self.0[index].units == 0 {
+            self.0.remove(index);
         }
     }
 

@@ -6,6 +6,7 @@ use super::LONGEST_WAY;
 use super::fixed_window::Usage;
 use super::sliding_counter::{Moment, Pair};
 use super::sliding_window::Log;
+use super::taken::Taken;
 use super::token_bucket::{Bucket, Rate};
 use crate::limit::few::Few;
 use crate::limit::timestamp::millis;
@@ -33,9 +34,15 @@ pub(crate) struct Found {
     pub(crate) state: State,
 }
 
-/// Charges all of the states or none of them: what does not fit counts the attempt, the others stay as they are.
-pub(crate) fn charge(parts: &Few<(&Policy, State)>, cost: u32, now: Timestamp) -> Few<Found> {
-    let fits = |(policy, state): &(&Policy, State)| state.fits(policy, cost, now);
+/// Charges all of the states or none of them: what does not fit counts the attempt, the others stay as they are. What is
+/// forced is not asked whether it fits.
+pub(crate) fn charge(
+    parts: &Few<(&Policy, State)>,
+    cost: u32,
+    now: Timestamp,
+    is_forced: bool,
+) -> Few<Found> {
+    let fits = |(policy, state): &(&Policy, State)| is_forced || state.fits(policy, cost, now);
     let is_admitted = parts.iter().all(fits);
     parts.map(|part| {
         let fits = is_admitted || fits(part);
@@ -63,6 +70,18 @@ impl State {
     /// That of a bucket which was stored.
     pub(crate) fn of_bucket(bucket: Bucket, policy: &Policy, now: Timestamp) -> Self {
         Self::Bucket(bucket.drained(rate(policy), now))
+    }
+
+    /// A bucket that was stored, as it is now, without what is certain to be still there of units that were taken from it.
+    pub(crate) fn bucket_without(
+        bucket: Bucket,
+        policy: &Policy,
+        units: u32,
+        taken_at: Timestamp,
+        now: Timestamp,
+    ) -> Bucket {
+        let rate = rate(policy);
+        bucket.drained(rate, now).give_back(units, taken_at, rate)
     }
 
     /// Whether the clock has stepped back so far that what is stored must be moved, also when nothing is used.
@@ -115,6 +134,33 @@ impl State {
     }
 
     /// Counts `cost` units as refused, where that is counted.
+    /// Takes back the units of a charge that was that has left this state, as if it had not been made.
+    pub(crate) fn give_back(&mut self, policy: &Policy, units: u32) {
+        match self {
+            Self::Window(usage) => usage.give_back(units),
+            Self::Pair(pair) => pair.current.give_back(units),
+            Self::Log(log) => log.give_back(units),
+            Self::Bucket(bucket) => *bucket = bucket.give_back(units, bucket.at, rate(policy)),
+        }
+    }
+
+    /// Where a charge that was decided at `now`, and has left this state, took its units from.
+    pub(crate) fn taken(&self, policy: &Policy, now: Timestamp) -> Taken {
+        let start = policy.span(now).start;
+        match self {
+            Self::Window(Usage { epoch, .. }) => Taken::Window {
+                start,
+                epoch: *epoch,
+            },
+            Self::Pair(pair) => Taken::Window {
+                start,
+                epoch: pair.current.epoch,
+            },
+            Self::Log(log) => Taken::Event { at: log.at },
+            Self::Bucket(bucket) => Taken::Bucket { at: bucket.at },
+        }
+    }
+
     fn refuse(&mut self, cost: u32) {
         match self {
             Self::Window(usage) => usage.refuse(cost),

@@ -13,6 +13,8 @@ pub(crate) struct Bucket {
     /// Whole units, and parts of one.
     pub(crate) used: u64,
     pub(crate) parts: u64,
+    /// When it was first used, or used again after a reset.
+    pub(crate) since: Timestamp,
     /// The clock has stepped back behind it, and it was moved to now: it must be stored also when nothing is used.
     pub(crate) is_moved: bool,
 }
@@ -31,6 +33,7 @@ impl Bucket {
             at: now,
             used: 0,
             parts: 0,
+            since: now,
             is_moved: false,
         }
     }
@@ -41,6 +44,7 @@ impl Bucket {
         let drained = u128::from(at.millis_since(self.at)) * u128::from(rate.units);
         Self {
             at,
+            since: self.since.min(at),
             is_moved,
             ..self
         }
@@ -59,6 +63,17 @@ impl Bucket {
 
     pub(crate) fn take(&mut self, cost: u32) {
         self.used = self.used.saturating_add(u64::from(cost));
+    }
+
+    /// Gives back what is certain to be still there of units that were taken at an instant. Since then no more can have drained
+    /// of them than has drained in all; of a bucket that is a new one since, nothing is theirs.
+    pub(crate) fn give_back(self, units: u32, taken_at: Timestamp, rate: Rate) -> Self {
+        if taken_at < self.since {
+            return self;
+        }
+        let drained = u128::from(self.at.millis_since(taken_at)) * u128::from(rate.units);
+        let there = (u128::from(units) * u128::from(rate.period)).saturating_sub(drained);
+        self.with_parts(self.all_parts(rate).saturating_sub(there), rate)
     }
 
     /// The milliseconds from `now` until `cost` units fit, if nobody else uses the key; `None` when they never do.

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::{Charge, Outcome, Part, Reset, StoreError};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reset, StoreError};
 
 /// The part of a store that reads and writes: the engine calls it from one thread, one call at a time, and never drops
 /// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of
@@ -20,8 +20,8 @@ pub(in crate::store) trait Backend: Send + 'static {
     /// The clock is read once for all of them, as late as can be: when they are decided, and not when they were asked.
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError>;
 
-    /// Takes back units that were granted and not spent, where the window's epoch is still the same.
-    async fn give_back(&mut self, units: &[GiveBack]) -> Result<(), StoreError>;
+    /// Takes back units that were charged and not used, as far as they are still where they were taken from.
+    async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError>;
@@ -72,15 +72,6 @@ pub(in crate::store) struct Grant {
     pub(in crate::store) units: u32,
     /// The counter after it, with the units counted as used.
     pub(in crate::store) usage: Usage,
-}
-
-/// Units that were granted and not spent.
-#[derive(Clone, Debug)]
-pub(in crate::store) struct GiveBack {
-    pub(in crate::store) part: Part,
-    pub(in crate::store) window_start: Timestamp,
-    pub(in crate::store) epoch: u64,
-    pub(in crate::store) units: u32,
 }
 
 /// Where a page ended.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::health::Health;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
-use crate::store::{Charge, Outcome, Part, Reply, Reset, StoreError};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
 pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
@@ -28,6 +28,9 @@ const USUAL_BATCH: usize = 512;
 /// Starts the writer's thread.
 pub(super) type Starter = Box<dyn FnOnce(Arc<Inbox>) -> io::Result<()> + Send>;
 
+/// The answer to a job that comes later, or why the job was not taken.
+pub(super) type JobReply = Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError>;
+
 /// What waits for the writer, and the way to wake it.
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -40,7 +43,10 @@ pub(super) struct Inbox {
 #[derive(Default)]
 pub(super) struct Waiting {
     pub(super) charges: Queue,
+    /// Charges of what was used already: they are made however late it is, and whoever waits.
+    pub(super) forced: Queue,
     pub(super) looks: Queue,
+    pub(super) given_back: Vec<(Vec<GiveBack>, Waiter<u64>)>,
     pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
     /// Whose leases are half empty.
     pub(super) refills: Vec<Part>,
@@ -98,7 +104,24 @@ impl Inbox {
     }
 
     pub(super) fn put_charge(self: &Arc<Self>, charge: Charge) -> Reply {
+        if charge.is_forced {
+            return self.put(charge, |waiting| &mut waiting.forced);
+        }
         self.put(charge, |waiting| &mut waiting.charges)
+    }
+
+    pub(super) fn put_give_back(self: &Arc<Self>, units: Vec<GiveBack>) -> JobReply {
+        let mut waiting = self.open()?;
+        if waiting.given_back.len() >= QUEUE_LENGTH {
+            drop(waiting);
+            self.health.failed(&StoreError::Overloaded, 1);
+            return Err(StoreError::Overloaded);
+        }
+        let (waiter, answer) = Waiter::new();
+        waiting.given_back.push((units, waiter));
+        drop(waiting);
+        self.wake.notify_one();
+        Ok(answer)
     }
 
     pub(super) fn put_look(self: &Arc<Self>, look: Charge) -> Reply {
@@ -111,10 +134,7 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    pub(super) fn put_job(
-        self: &Arc<Self>,
-        job: Job,
-    ) -> Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError> {
+    pub(super) fn put_job(self: &Arc<Self>, job: Job) -> JobReply {
         let mut waiting = self.open()?;
         let (waiter, answer) = Waiter::new();
         waiting.jobs.push_back((job, waiter));
@@ -134,6 +154,8 @@ impl Inbox {
         let mut waiting = self.lock();
         Taken {
             charges: mem::replace(&mut waiting.charges, spare),
+            forced: mem::take(&mut waiting.forced),
+            given_back: mem::take(&mut waiting.given_back),
             looks: mem::take(&mut waiting.looks),
             jobs: mem::take(&mut waiting.jobs),
             refills: mem::take(&mut waiting.refills),
@@ -187,8 +209,8 @@ impl Inbox {
         next
     }
 
-    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. A late job is
-    /// done all the same, and only its waiter is taken. They are answered outside the lock, since an answer may run the
+    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. A late job, or
+    /// a charge of what was used already, is done all the same, and only its waiter is taken. They are answered outside the lock, since an answer may run the
     /// caller's code.
     fn take_late(
         &self,
@@ -212,12 +234,16 @@ impl Inbox {
             }
         }
         let mut late_jobs = Vec::new();
-        for (_, waiter) in &mut waiting.jobs {
+        let given_back = waiting.given_back.iter_mut().map(|(_, waiter)| waiter);
+        let jobs = waiting.jobs.iter_mut().map(|(_, waiter)| waiter);
+        for waiter in jobs.chain(given_back) {
             if waiter.is_late(now, JOB_DEADLINE) {
-                late_jobs.push(Waiter {
-                    reply: waiter.reply.take(),
-                    since: waiter.since,
-                });
+                late_jobs.push(waiter.taken());
+            }
+        }
+        for waiter in &mut waiting.forced.waiters {
+            if waiter.is_late(now, deadline) {
+                late.push(waiter.taken());
             }
         }
         (late, late_jobs)
@@ -282,6 +308,8 @@ pub(super) struct Held<'a> {
 /// What the writer took.
 pub(super) struct Taken {
     pub(super) charges: Queue,
+    pub(super) forced: Queue,
+    pub(super) given_back: Vec<(Vec<GiveBack>, Waiter<u64>)>,
     pub(super) looks: Queue,
     pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
     pub(super) refills: Vec<Part>,
@@ -323,12 +351,24 @@ impl Queue {
         });
     }
 
-    /// Leaves out what nobody waits for any more.
+    /// Puts the charges of another queue in front.
+    pub(super) fn put_first(&mut self, mut first: Queue) {
+        if first.is_empty() {
+            return;
+        }
+        first.asks.append(&mut self.asks);
+        first.waiters.append(&mut self.waiters);
+        *self = first;
+    }
+
+    /// Leaves out what nobody waits for any more, and what was not used already.
     pub(super) fn drop_cancelled(&mut self) {
         if !self.waiters.iter().any(Waiter::is_cancelled) {
             return;
         }
-        let is_cancelled: Vec<bool> = self.waiters.iter().map(Waiter::is_cancelled).collect();
+        let pairs = self.asks.iter().zip(&self.waiters);
+        let is_cancelled = pairs.map(|(ask, waiter)| waiter.is_cancelled() && !ask.is_forced);
+        let is_cancelled: Vec<bool> = is_cancelled.collect();
         let mut flags = is_cancelled.iter();
         self.asks.retain(|_| flags.next() == Some(&false));
         let mut flags = is_cancelled.iter();
@@ -350,6 +390,14 @@ impl<T> Waiter<T> {
     pub(super) fn answer(&mut self, answer: Result<T, StoreError>) {
         if let Some(reply) = self.reply.take() {
             let _ = reply.send(answer);
+        }
+    }
+
+    /// The waiter, to be answered elsewhere: what was asked for is done all the same.
+    fn taken(&mut self) -> Self {
+        Self {
+            reply: self.reply.take(),
+            since: self.since,
         }
     }
 

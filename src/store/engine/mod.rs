@@ -18,14 +18,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, GiveBack, Grant, Page};
+pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, Grant, Page};
 pub(super) use self::inbox::QUEUE_LENGTH;
-use self::inbox::{Inbox, Job};
+use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use super::handle::Users;
-use super::{Charge, Outcome, Reply, Reset, StoreError};
+use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
@@ -89,6 +87,22 @@ impl Engine {
         self.inbox.put_charge(charge.clone())
     }
 
+    /// Gives back what was charged and not used, before any later charge. It goes its way also when nobody waits for it.
+    pub(crate) fn give_back(
+        &self,
+        mut units: Vec<GiveBack>,
+    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
+        let at = self.now();
+        units.retain(|back| !self.leases.take_back(back, at));
+        let reply = (!units.is_empty()).then(|| self.inbox.put_give_back(units));
+        async move {
+            match reply {
+                Some(reply) => answer(reply).await.map(drop),
+                None => Ok(()),
+            }
+        }
+    }
+
     pub(crate) fn peek(&self, look: Charge) -> Reply {
         self.inbox.put_look(look)
     }
@@ -131,9 +145,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-type Answer = Result<oneshot::Receiver<Result<u64, StoreError>>, StoreError>;
-
-async fn answer(answer: Answer) -> Result<u64, StoreError> {
+async fn answer(reply: JobReply) -> Result<u64, StoreError> {
     // The writer answers every job, also when it closes: it must have panicked.
-    answer?.await.unwrap_or(Err(StoreError::Panicked))
+    reply?.await.unwrap_or(Err(StoreError::Panicked))
 }

@@ -68,7 +68,7 @@ impl Backend for Fake {
         })
     }
 
-    async fn give_back(&mut self, _: &[GiveBack]) -> Result<(), StoreError> {
+    async fn give_back(&mut self, _: &[GiveBack], _: Timestamp) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -165,10 +165,7 @@ fn part(key: Key) -> Part {
 }
 
 fn charge(key: &str) -> Charge {
-    Charge {
-        parts: Few::one(part(Key::new("do", key))),
-        cost: 1,
-    }
+    Charge::new(Few::one(part(Key::new("do", key))), 1)
 }
 
 #[tokio::test]

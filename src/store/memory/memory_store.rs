@@ -11,7 +11,7 @@ use crate::clock::ManualClock;
 use crate::limit::Timestamp;
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::Users;
-use crate::store::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
+use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
 
 /// About 50 MB of keys and counts.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
@@ -118,6 +118,14 @@ impl Memory {
         let mut found = look.look(at, &states);
         rows.tell_waits(look, &mut found);
         Outcome { at, found }
+    }
+
+    pub(crate) fn give_back(&self, units: &[GiveBack]) {
+        let mut rows = self.rows();
+        let at = self.now();
+        for back in units {
+            rows.give_back(back, at);
+        }
     }
 
     pub(crate) fn reset(&self, reset: &Reset) -> u64 {

@@ -7,10 +7,10 @@ use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
 use crate::limit::algorithm::sliding_window::Events;
 use crate::limit::algorithm::token_bucket::Bucket;
-use crate::limit::algorithm::{Found, State};
+use crate::limit::algorithm::{Found, State, Taken};
 use crate::limit::few::Few;
 use crate::limit::{Algorithm, Key, Timestamp};
-use crate::store::{Charge, Outcome, Part, Reset, StoreError};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reset, StoreError};
 
 /// This part of the keys goes at once when the cap is reached, so that the search for them is rare.
 const EVICTED_AT_ONCE: usize = 8;
@@ -207,6 +207,33 @@ impl Rows {
                 row.was_refused = true;
             }
         }
+    }
+
+    /// Takes units back where they were taken from.
+    pub(super) fn give_back(&mut self, back: &GiveBack, now: Timestamp) {
+        let place = Place {
+            part: back.part.clone(),
+            window_start: match back.from {
+                Taken::Window { start, .. } => start.unix_millis(),
+                Taken::Event { .. } | Taken::Bucket { .. } => 0,
+            },
+        };
+        let Some(row) = self.counters.get_mut(&place) else {
+            return;
+        };
+        let more_before = row.more_events();
+        match (&mut row.kept, back.from) {
+            (Kept::Window(usage), Taken::Window { epoch, .. }) if usage.epoch == epoch => {
+                usage.give_back(back.units);
+            }
+            (Kept::Events(events), Taken::Event { at }) => events.give_back(at, back.units),
+            (Kept::Bucket(bucket), Taken::Bucket { at }) => {
+                *bucket = State::bucket_without(*bucket, back.part.policy(), back.units, at, now);
+            }
+            _ => return,
+        }
+        row.is_used_up = false;
+        self.events = self.events + row.more_events() - more_before;
     }
 
     pub(super) fn len(&self) -> usize {

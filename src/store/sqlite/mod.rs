@@ -2,9 +2,10 @@
 //!
 //! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables
 //! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes
-//! back. `room.rs` is the cap of a database in memory.
+//! back. `give_back.rs` takes back what was not used. `room.rs` is the cap of a database in memory.
 
 mod database;
+mod give_back;
 mod ledger;
 mod location;
 mod open_error;
@@ -25,9 +26,9 @@ use self::location::Location;
 pub use self::open_error::OpenError;
 use self::room::Room;
 use super::contract::sealed::{Handle, Sealed};
-use super::engine::{Backend, Batch, Charged, Cursor, Engine, GiveBack, Page};
+use super::engine::{Backend, Batch, Charged, Cursor, Engine, Page};
 use super::merge::Merged;
-use super::{Charge, Outcome, Reset, Store, StoreError, StoreHandle};
+use super::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
@@ -207,8 +208,12 @@ impl Backend for Sqlite {
         })
     }
 
-    async fn give_back(&mut self, units: &[GiveBack]) -> Result<(), StoreError> {
-        upsert::give_back(&mut self.database, units).await
+    async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError> {
+        let deleted = give_back::give_back(&mut self.database, units, now).await?;
+        if let Some(room) = &mut self.room {
+            room.deleted(deleted);
+        }
+        Ok(())
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {

@@ -11,7 +11,6 @@ use sqlx::sqlite::SqliteRow;
 use super::Database;
 use super::tables::{decoding, fault, json, unsigned};
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::engine::GiveBack;
 use crate::store::merge::{Applied, Group, Merged};
 use crate::store::{Charge, StoreError};
 
@@ -72,31 +71,16 @@ RETURNING key, used, denied, granted, epoch
     .replace("{AHEAD}", &AHEAD.to_string())
 });
 
-/// Gives units back. `$1` is an array of `[policy, key, window_start, epoch, units]`. An UPDATE … FROM would go through the
-/// whole table.
-const GIVE_BACK: &str = "
-INSERT INTO rate_limit_windows
-    (policy, key, window_start, used, denied, granted, epoch, expires_at, last_limit, last_cost)
-SELECT
-    windows.policy, windows.key, windows.window_start, back.value ->> 4, 0, 0, windows.epoch, windows.expires_at, 0, 0
-FROM json_each($1) AS back
-CROSS JOIN rate_limit_windows AS windows
-    ON windows.policy = back.value ->> 0
-    AND windows.key = back.value ->> 1
-    AND windows.window_start = back.value ->> 2
-    AND windows.epoch = back.value ->> 3
-WHERE true
-ON CONFLICT (policy, key, window_start) DO UPDATE SET used = max(0, used - excluded.used)
-";
-
 #[cfg(test)]
-pub(super) fn statements() -> [&'static str; 2] {
-    [&CHARGE, GIVE_BACK]
+pub(super) fn statements() -> [&'static str; 1] {
+    [&CHARGE]
 }
 
-/// Whether one statement can decide the batch: each of its charges is against a single counter.
+/// Whether one statement can decide the batch: each of its charges is against a single counter, and may be
+/// refused.
 pub(super) fn can_charge(charges: &[Charge]) -> bool {
-    charges.iter().all(|charge| charge.one_window().is_some())
+    let can_charge = |charge: &Charge| charge.one_window().is_some() && !charge.is_forced;
+    charges.iter().all(can_charge)
 }
 
 /// Applies the runs of a batch in one statement.
@@ -120,29 +104,6 @@ pub(super) async fn charge(
         return Err(fault("a batch came back with another number of rows"));
     }
     applied.into_iter().collect()
-}
-
-/// Gives units back where the window and its epoch are still the same.
-pub(super) async fn give_back(
-    database: &mut Database,
-    units: &[GiveBack],
-) -> Result<(), StoreError> {
-    let rows: Vec<_> = units.iter().map(row_of).collect();
-    let rows = json(&rows)?;
-    database
-        .execute(sqlx::query(GIVE_BACK).bind(rows))
-        .await
-        .map(drop)
-}
-
-fn row_of(back: &GiveBack) -> (&str, &str, i64, u64, u32) {
-    (
-        &back.part.rule.counter,
-        back.part.key.as_str(),
-        back.window_start.unix_millis(),
-        back.epoch,
-        back.units,
-    )
 }
 
 fn applied(key: &str, row: &SqliteRow) -> Result<Applied, StoreError> {

@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod clocks;
+mod giving_back;
 mod model;
 mod properties;
 mod several;
@@ -12,8 +13,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-pub(super) use self::{algorithms::*, clocks::*, properties::*, several::*, windows::*};
-use super::{Charge, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
+pub(super) use self::{
+    algorithms::*, clocks::*, giving_back::*, properties::*, several::*, windows::*,
+};
+use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
 use crate::clock::ManualClock;
 use crate::limit::algorithm::State;
 use crate::limit::algorithm::fixed_window::Usage;
@@ -101,6 +104,25 @@ impl Subject {
         self.runtime.block_on(self.store.reset(reset)).unwrap()
     }
 
+    /// Charges what was used already.
+    fn force(&self, policy: &Policy, key: &Key, cost: u32) -> Verdict {
+        let charge = Charge::forced(Few::one(part_of(policy, key)), cost);
+        let outcome = self.runtime.block_on(self.store.charge(&charge)).unwrap();
+        let decision = decision(&charge, &outcome);
+        decision.verdicts().next().unwrap().clone()
+    }
+
+    /// Gives back what a charge has taken.
+    fn give_back(&self, charged: &Verdict) {
+        let back = GiveBack {
+            part: part_of(charged.policy(), charged.key()),
+            units: charged.cost(),
+            from: charged.taken(),
+        };
+        let given_back = self.store.give_back(vec![back]);
+        self.runtime.block_on(given_back).unwrap();
+    }
+
     fn sweep(&self) -> u64 {
         self.runtime.block_on(self.store.sweep()).unwrap()
     }
@@ -126,10 +148,7 @@ pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
 
 pub(super) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
     let parts = parts.iter().map(|(policy, key)| part_of(policy, key));
-    Charge {
-        parts: Few::collect(parts).unwrap(),
-        cost,
-    }
+    Charge::new(Few::collect(parts).unwrap(), cost)
 }
 
 fn decision(charge: &Charge, outcome: &Outcome) -> Decision {
@@ -193,6 +212,13 @@ macro_rules! contract_suite {
             a_step_back_gives_no_more_than_one_quota,
             a_step_back_revives_nothing_that_had_left,
             each_rate_drains_a_bucket_for_itself,
+            what_was_used_already_is_charged_beyond_the_limit,
+            what_is_given_back_can_be_used_again,
+            what_is_given_back_twice_is_never_below_zero,
+            nothing_goes_back_to_another_window,
+            nothing_goes_back_to_a_key_that_was_reset,
+            a_bucket_takes_back_no_more_than_is_still_there,
+            giving_back_is_as_if_it_had_never_been_charged,
             each_algorithm_decides_like_its_model,
             several_policies_decide_like_their_models,
             a_batch_is_answered_like_a_sequence,

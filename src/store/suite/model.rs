@@ -16,6 +16,14 @@ impl Model {
         units.or_default().push((now, cost));
     }
 
+    /// Forgets a charge.
+    pub(super) fn give_back(&mut self, policy: &Policy, key: u8, at: i64, cost: u32) {
+        let units = self.admitted.entry((policy.counter_name(), key));
+        let units = units.or_default();
+        let index = units.iter().position(|charge| *charge == (at, cost));
+        units.remove(index.unwrap());
+    }
+
     pub(super) fn fits(&self, policy: &Policy, key: u8, now: i64, cost: u32) -> bool {
         let none = Vec::new();
         let admitted = self

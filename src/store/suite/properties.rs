@@ -11,7 +11,7 @@ use super::*;
 /// One charge: the milliseconds since the one before, whose it is, its cost, and the limit of then.
 type Step = (i64, u8, u32, u32);
 
-fn runner(cases: u32) -> TestRunner {
+pub(super) fn runner(cases: u32) -> TestRunner {
     TestRunner::new(ProptestConfig {
         cases,
         failure_persistence: None,
@@ -25,7 +25,7 @@ fn steps(longest_wait: i64) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The algorithms, over windows of 100 ms and of 7 s, and a calendar hour.
-fn policies(case: u32) -> Vec<(Policy, i64)> {
+pub(super) fn policies(case: u32) -> Vec<(Policy, i64)> {
     let mut policies = vec![(Policy::hourly(1), 2_000_000)];
     for millis in [100, 7_000] {
         let window = Duration::from_millis(millis);
@@ -50,7 +50,7 @@ fn policies(case: u32) -> Vec<(Policy, i64)> {
 }
 
 /// The policy with another limit, which is on the same counter.
-fn with_limit(policy: &Policy, limit: u32) -> Policy {
+pub(super) fn with_limit(policy: &Policy, limit: u32) -> Policy {
     let window = policy.period();
     match policy.algorithm() {
         crate::limit::Algorithm::FixedWindow => Policy::try_fixed(limit, window),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::limit::Timestamp;
-use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::Part;
-use crate::store::engine::backend::{Ahead, GiveBack};
+use crate::limit::algorithm::{Span, Taken};
+use crate::store::engine::backend::Ahead;
+use crate::store::{GiveBack, Part};
 
 /// A quarter of a second of what one key can ask for on one machine.
 const MOST_AHEAD: u32 = 1 << 20;
@@ -63,13 +63,24 @@ impl Lease {
         self.limit == limit && self.taken_at <= now && now < self.span.end
     }
 
+    /// Whether units of the lease came from there.
+    pub(super) fn is_of(&self, from: Taken) -> bool {
+        let start = self.span.start;
+        from == Taken::Window {
+            start,
+            epoch: self.usage.epoch,
+        }
+    }
+
     pub(super) fn give_back(&mut self, part: &Part) -> Option<GiveBack> {
         let units = std::mem::take(&mut self.left);
         (units > 0).then(|| GiveBack {
             part: part.clone(),
-            window_start: self.span.start,
-            epoch: self.usage.epoch,
             units,
+            from: Taken::Window {
+                start: self.span.start,
+                epoch: self.usage.epoch,
+            },
         })
     }
 

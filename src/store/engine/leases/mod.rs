@@ -15,11 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::lease::{Lease, More};
-use super::backend::{Ahead, GiveBack, Grant};
+use super::backend::{Ahead, Grant};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::{Charge, Part, Reset};
+use crate::store::{Charge, GiveBack, Part, Reset};
 
 /// Threads that charge different keys seldom meet.
 const SHARDS: usize = 16;
@@ -81,16 +81,34 @@ impl Leases {
     /// Puts back what could not be given back.
     pub(super) fn restore(&self, back: &GiveBack) {
         if let Some(lease) = self.shard(&back.part).get_mut(&back.part)
-            && lease.span.start == back.window_start
-            && lease.usage.epoch == back.epoch
+            && lease.is_of(back.from)
         {
             lease.left = lease.left.saturating_add(back.units);
         }
     }
 
+    /// Takes units back that a charge has used, when they came from where the lease in force did: they are spent again from
+    /// here. Says whether it has.
+    pub(super) fn take_back(&self, back: &GiveBack, now: Timestamp) -> bool {
+        let mut shard = self.shard(&back.part);
+        let Some(lease) = shard.get_mut(&back.part) else {
+            return false;
+        };
+        // Without a grant there is no usage that they could be part of.
+        let is_theirs = lease.granted > 0
+            && lease.is_of(back.from)
+            && lease.is_in_force(back.part.policy().limit(), now);
+        if is_theirs {
+            lease.left = lease.left.saturating_add(back.units);
+            self.is_outstanding.store(true, Ordering::Relaxed);
+        }
+        is_theirs
+    }
+
     /// What to ask for beside a charge that is about to be made, if anything.
     pub(super) fn ahead_of(&self, charge: &Charge, now: Timestamp) -> Option<Ahead> {
-        let part = leased_part(charge)?;
+        // What was used already says nothing of what will come.
+        let part = leased_part(charge).filter(|_| !charge.is_forced)?;
         let mut shard = self.shard(part);
         let has_room = shard.len() < MOST_KEYS / SHARDS;
         match shard.entry(part.clone()) {

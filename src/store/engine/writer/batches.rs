@@ -6,11 +6,38 @@ use std::time::Instant;
 use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
 use crate::limit::algorithm::State;
-use crate::store::engine::backend::{Ahead, Backend, Batch, Charged, GiveBack};
+use crate::store::engine::backend::{Ahead, Backend, Batch, Charged};
 use crate::store::engine::inbox::{Held, Queue, Waiter};
-use crate::store::{Charge, Outcome, Part, StoreError};
+use crate::store::{Charge, GiveBack, Outcome, Part, StoreError};
 
 impl<B: Backend> Writer<B> {
+    /// Gives back what was not used. It comes before the charges that wait: who was told of it finds it.
+    pub(super) async fn take_back(
+        &mut self,
+        given_back: Vec<(Vec<GiveBack>, Waiter<u64>)>,
+        waiting: [&mut [Waiter<Outcome>]; 2],
+    ) {
+        if given_back.is_empty() {
+            return;
+        }
+        let (units, mut waiters): (Vec<_>, Vec<_>) = given_back.into_iter().unzip();
+        let units = units.concat();
+        let mut jobs = waiters_of(&mut self.jobs);
+        jobs.extend(&mut waiters);
+        let held = Held {
+            waiters: waiting,
+            jobs,
+        };
+        let now = self.clock.get().unwrap_or(&Clock::System).now();
+        let taken_back = watched(&self.inbox, held, self.backend.give_back(&units, now)).await;
+        if let Err(error) = &taken_back {
+            tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
+        }
+        for waiter in &mut waiters {
+            waiter.answer(taken_back.clone().map(|()| 0));
+        }
+    }
+
     pub(super) async fn look(&mut self, mut queue: Queue, charges: &mut Queue) {
         queue.drop_cancelled();
         if queue.is_empty() {
@@ -111,7 +138,8 @@ impl<B: Backend> Writer<B> {
             waiters: [waiters, &mut []],
             jobs: waiters_of(&mut self.jobs),
         };
-        let call = self.backend.give_back(units);
+        let now = self.clock.get().unwrap_or(&Clock::System).now();
+        let call = self.backend.give_back(units, now);
         let Err(error) = watched(&self.inbox, held, call).await else {
             return;
         };

@@ -83,9 +83,14 @@ impl<B: Backend> Writer<B> {
         let mut spare = Queue::default();
         loop {
             let mut taken = self.inbox.take(spare);
-            let is_idle =
-                taken.charges.is_empty() && taken.looks.is_empty() && taken.refills.is_empty();
+            taken.charges.put_first(taken.forced);
+            let is_idle = taken.charges.is_empty()
+                && taken.looks.is_empty()
+                && taken.given_back.is_empty()
+                && taken.refills.is_empty();
             self.jobs.extend(taken.jobs.drain(..).map(Running::new));
+            let waiting = [&mut *taken.looks.waiters, &mut *taken.charges.waiters];
+            self.take_back(taken.given_back, waiting).await;
             // Looks first: they need no lock, so that they do not wait for one.
             self.look(taken.looks, &mut taken.charges).await;
             spare = self.charge(taken.charges, taken.refills).await.emptied();
@@ -134,6 +139,9 @@ impl<B: Backend> Writer<B> {
         self.inbox.close();
         let mut rest = self.inbox.take(Queue::default());
         self.jobs.extend(rest.jobs.drain(..).map(Running::new));
+        rest.charges.put_first(rest.forced);
+        let waiting = [&mut *rest.looks.waiters, &mut *rest.charges.waiters];
+        self.take_back(rest.given_back, waiting).await;
         self.look(rest.looks, &mut rest.charges).await;
         self.charge(rest.charges, Vec::new()).await;
         let unspent = self.leases.take_all();

@@ -11,7 +11,7 @@ use crate::store::{Part, Reset, StoreError};
 
 /// Reads buckets. `$3` is an array of `[policy, key]`.
 pub(in crate::store::sqlite) const SELECT: &str = "
-SELECT 2, look.key, at, used, parts, hold
+SELECT 2, look.key, at, used, parts, hold, since
 FROM json_each($3) AS look
 CROSS JOIN rate_limit_buckets AS buckets
     ON buckets.policy = look.value ->> 0 AND buckets.key = look.value ->> 1
@@ -19,8 +19,8 @@ CROSS JOIN rate_limit_buckets AS buckets
 
 /// Writes buckets as they are to be. `$4` is an array of `Entry::row`.
 pub(in crate::store::sqlite) const INSERT: &str = "
-INSERT INTO rate_limit_buckets (policy, key, at, used, parts, hold, expires_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6
+INSERT INTO rate_limit_buckets (policy, key, at, used, parts, hold, expires_at, since)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7
 FROM json_each($4)
 WHERE true
 ON CONFLICT (policy, key) DO UPDATE SET
@@ -28,13 +28,14 @@ ON CONFLICT (policy, key) DO UPDATE SET
     used = excluded.used,
     parts = excluded.parts,
     hold = excluded.hold,
-    expires_at = excluded.expires_at
+    expires_at = excluded.expires_at,
+    since = excluded.since
 ";
 
 /// Deletes the buckets of the keys from `$2` to `$3`, both included, and below `$4`, and tells them.
 pub(super) const RESET: &str = "
 BEGIN IMMEDIATE;
-SELECT at, used, parts FROM rate_limit_buckets
+SELECT at, used, parts, since FROM rate_limit_buckets
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
 DELETE FROM rate_limit_buckets
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
@@ -61,19 +62,21 @@ pub(in crate::store::sqlite) struct Entry<'a> {
 
 impl Slot for Entry<'_> {
     fn read(&mut self, row: &SqliteRow) -> Result<(), StoreError> {
-        self.bucket = bucket(row, 2)?;
+        self.bucket = bucket(row, 2, 6)?;
         self.hold = u8::try_from(unsigned(row, 5)?).unwrap_or(u8::MAX);
         self.exists = true;
         Ok(())
     }
 }
 
-fn bucket(row: &SqliteRow, column: usize) -> Result<Bucket, StoreError> {
+fn bucket(row: &SqliteRow, column: usize, since: usize) -> Result<Bucket, StoreError> {
     let at = row.try_get(column).map_err(decoding)?;
+    let since = row.try_get(since).map_err(decoding)?;
     Ok(Bucket {
         at: Timestamp::from_unix_millis(at),
         used: unsigned(row, column + 1)?,
         parts: unsigned(row, column + 2)?,
+        since: Timestamp::from_unix_millis(since),
         is_moved: false,
     })
 }
@@ -97,7 +100,11 @@ impl<'a> Entry<'a> {
     /// What `INSERT` takes.
     pub(in crate::store::sqlite) fn row(&self) -> impl serde::Serialize {
         let Bucket {
-            at, used, parts, ..
+            at,
+            used,
+            parts,
+            since,
+            ..
         } = self.bucket;
         let expires_at = State::Bucket(self.bucket).expires_at(self.part.policy(), at);
         (
@@ -108,6 +115,7 @@ impl<'a> Entry<'a> {
             parts,
             self.hold,
             expires_at.unix_millis(),
+            since.unix_millis(),
         )
     }
 }
@@ -117,7 +125,7 @@ pub(super) fn used(reset: &Reset, rows: &[SqliteRow]) -> Result<u64, StoreError>
     let policy = reset.part.policy();
     let mut units: u64 = 0;
     for row in rows {
-        let state = State::of_bucket(bucket(row, 0)?, policy, reset.at);
+        let state = State::of_bucket(bucket(row, 0, 3)?, policy, reset.at);
         units = units.saturating_add(state.used(policy, reset.at));
     }
     Ok(units)

@@ -64,6 +64,37 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
 SELECT changes() WHERE $3 <> '[]'
 ";
 
+/// Takes units out of events, and out of all totals from there on. `$2` is an array of `[policy, key, at, units]`, each event
+/// once.
+pub(in crate::store::sqlite) const GIVE_BACK: &str = "
+INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
+SELECT
+    later.policy, later.key, later.at,
+    sum(iif(later.at = own.at, min(back.value ->> 3, own.units), 0)), sum(min(back.value ->> 3, own.units)), 0, 0
+FROM json_each($2) AS back
+CROSS JOIN rate_limit_events AS own
+    ON own.policy = back.value ->> 0 AND own.key = back.value ->> 1 AND own.at = back.value ->> 2
+CROSS JOIN rate_limit_events AS later
+    ON later.policy = own.policy AND later.key = own.key AND later.at >= own.at
+GROUP BY later.policy, later.key, later.at
+ON CONFLICT (policy, key, at) DO UPDATE SET
+    units = units - excluded.units,
+    total = total - excluded.total
+";
+
+/// Deletes those events of which nothing is left, and says how many those were. `$2` is as above.
+pub(in crate::store::sqlite) const DELETE_EMPTY: &str = "
+DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
+    SELECT own.policy, own.key, own.at
+    FROM json_each($2) AS back
+    CROSS JOIN rate_limit_events AS own
+        ON own.policy = back.value ->> 0 AND own.key = back.value ->> 1 AND own.at = back.value ->> 2
+    WHERE own.units = 0);
+SELECT 1, changes()
+";
+/// What the row of `DELETE_EMPTY` begins with; those of buckets begin with another number.
+pub(in crate::store::sqlite) const DELETED: i64 = 1;
+
 /// The clock has stepped back: of each key, moves the events that are later than `$2` to `$2`, as one. What had left the
 /// window before is deleted, or it would be inside again. `$1` is an array of `[policy, key, expires_at, left]`, the last
 /// being the instant up to which events had left.

@@ -5,10 +5,18 @@ use sqlx::{Row, SqliteConnection};
 use crate::store::sqlite::OpenError;
 
 /// The version that this crate writes.
-pub(in crate::store::sqlite) const VERSION: i64 = 2;
+pub(in crate::store::sqlite) const VERSION: i64 = 3;
 /// The oldest version of this crate's schema whose code can work on a file of `VERSION`: a rolled-back deploy goes on.
 const OLDEST_READER: i64 = 1;
 
+/// Begins the transaction that `CREATE` commits, and tells whether a table of version 2 lacks the column that version 3 has.
+const BEGIN: &str = "
+BEGIN IMMEDIATE;
+SELECT count(*) > 0 AND NOT max(name = 'since') FROM pragma_table_info('rate_limit_buckets')
+";
+/// Older code writes rows without it.
+const ADD_SINCE: &str =
+    "ALTER TABLE rate_limit_buckets ADD COLUMN since INTEGER NOT NULL DEFAULT 0";
 /// All of it in one transaction, so that processes that start at once each find all or nothing.
 ///
 /// `rate_limit_windows` has a row for each counter and window:
@@ -18,11 +26,10 @@ const OLDEST_READER: i64 = 1;
 ///
 /// `rate_limit_events` has a row for each millisecond in which an exact sliding window admitted something: `units` of
 /// then, and `total`, those of the key so far. `rate_limit_buckets` has a row for each token bucket: what of it was used
-/// at `at`, whole units and parts of one. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
+/// at `at`, whole units and parts of one; `since` is when the row began, so that nothing is given back to another one. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
 ///
 /// Each statement leaves what is there alone, so an older file gets what it lacks.
 const CREATE: &str = "
-BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS rate_limit_schema (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     version INTEGER NOT NULL,
@@ -59,6 +66,7 @@ CREATE TABLE IF NOT EXISTS rate_limit_buckets (
     parts INTEGER NOT NULL,
     hold INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
+    since INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (policy, key)
 ) STRICT, WITHOUT ROWID;
 CREATE VIEW IF NOT EXISTS rate_limit_event_log AS
@@ -93,7 +101,7 @@ COMMIT;
 ";
 
 #[cfg(test)]
-pub(in crate::store::sqlite) const STATEMENTS: [&str; 1] = [CREATE];
+pub(in crate::store::sqlite) const STATEMENTS: [&str; 3] = [BEGIN, ADD_SINCE, CREATE];
 
 /// Creates what is missing, or refuses a file that is too new.
 pub(in crate::store::sqlite) async fn ensure(
@@ -103,6 +111,12 @@ pub(in crate::store::sqlite) async fn ensure(
         && (found.version >= VERSION || found.oldest_reader > VERSION)
     {
         return Ok(found.check());
+    }
+    // A connection on which one of these fails is dropped.
+    let rows = sqlx::query(BEGIN).fetch_all(&mut *connection).await?;
+    let lacks_since = rows.first().map_or(Ok(false), |row| row.try_get(0))?;
+    if lacks_since {
+        sqlx::query(ADD_SINCE).fetch_all(&mut *connection).await?;
     }
     sqlx::query(CREATE)
         .bind(VERSION)

@@ -37,6 +37,23 @@ ON CONFLICT (policy, key, window_start) DO UPDATE SET
     last_cost = excluded.last_cost
 ";
 
+/// Gives units back. `$1` is an array of `[policy, key, window_start, epoch, units]`. An UPDATE … FROM would go through the
+/// whole table.
+pub(in crate::store::sqlite) const GIVE_BACK: &str = "
+INSERT INTO rate_limit_windows
+    (policy, key, window_start, used, denied, granted, epoch, expires_at, last_limit, last_cost)
+SELECT
+    windows.policy, windows.key, windows.window_start, back.value ->> 4, 0, 0, windows.epoch, windows.expires_at, 0, 0
+FROM json_each($1) AS back
+CROSS JOIN rate_limit_windows AS windows
+    ON windows.policy = back.value ->> 0
+    AND windows.key = back.value ->> 1
+    AND windows.window_start = back.value ->> 2
+    AND windows.epoch = back.value ->> 3
+WHERE true
+ON CONFLICT (policy, key, window_start) DO UPDATE SET used = max(0, used - excluded.used)
+";
+
 /// Resets the counters of the keys from `$2` to `$3`, both included, and below `$4`, and tells those of the windows `$5`
 /// and `$6`.
 pub(super) const RESET: &str = "

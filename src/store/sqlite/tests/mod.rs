@@ -304,6 +304,7 @@ async fn a_charge_that_is_late_meets_the_row_of_its_window() {
 fn the_parameters_of_every_statement_are_numbered_without_gaps() {
     let statements = upsert::statements()
         .into_iter()
+        .chain(give_back::statements())
         .chain(ledger::statements())
         .chain(tables::statements())
         .chain(room::statements())

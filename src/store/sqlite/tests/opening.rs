@@ -146,6 +146,28 @@ async fn a_file_of_the_first_version_gets_what_it_lacks_and_stays_good_for_it() 
     assert_eq!(versions, (schema::VERSION, 1));
 }
 
+#[tokio::test]
+async fn a_file_of_the_second_version_gets_what_it_lacks_and_keeps_its_buckets() {
+    let (_folder, path) = folder();
+    let policy = Policy::token_bucket(10, 3_600).name("bucket");
+    let charge = charge_of(&[(&policy, &Key::new("user", "a"))], 7);
+    let store = open(&path).await;
+    assert!(store.engine.charge(&charge).await.unwrap().is_admitted());
+    store.close().await.unwrap();
+    let mut connection = other_connection(&path).await;
+    let second_version = "
+        ALTER TABLE rate_limit_buckets DROP COLUMN since;
+        UPDATE rate_limit_schema SET version = 2";
+    connection.execute(second_version).await.unwrap();
+    let store = open(&path).await;
+    let outcome = store.engine.charge(&charge).await.unwrap();
+    assert!(!outcome.is_admitted(), "seven of ten are used");
+    // As older code writes it.
+    let older = "INSERT INTO rate_limit_buckets (policy, key, at, used, parts, hold, expires_at)
+        VALUES ('p', 'k', 0, 0, 0, 0, 0)";
+    connection.execute(older).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_that_create_one_file_at_once_all_start() {
     let (_folder, path) = folder();

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::store::engine::{Ahead, GiveBack};
+use crate::limit::algorithm::Taken;
+use crate::store::engine::Ahead;
 
 /// What both ways leave in the table, without what belongs to the last statement.
 async fn counters(database: &mut Database) -> Vec<String> {
@@ -115,12 +116,16 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
                 prop_assert_eq!(grant.usage.used, used);
                 let back = GiveBack {
                     part,
-                    window_start: grant.span.start,
-                    epoch: grant.usage.epoch,
                     units: given_back.min(grant.units),
+                    from: Taken::Window {
+                        start: grant.span.start,
+                        epoch: grant.usage.epoch,
+                    },
                 };
                 used -= u64::from(back.units);
-                upsert::give_back(&mut database, &[back]).await.unwrap();
+                give_back::give_back(&mut database, &[back], at)
+                    .await
+                    .unwrap();
             }
             Ok(())
         })
