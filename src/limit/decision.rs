@@ -237,10 +237,7 @@ mod tests {
             used,
             ..Usage::default()
         };
-        Found {
-            fits,
-            state: State::Window(usage),
-        }
+        Found::new(fits, State::Window(usage))
     }
 
     fn verdict(policy: &Policy, cost: u32, fits: bool, used: u64, millis: i64) -> Verdict {

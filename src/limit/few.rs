@@ -24,6 +24,14 @@ impl<T> Few<T> {
         })
     }
 
+    /// This with more values behind it.
+    pub(crate) fn with(self, more: Vec<T>) -> Self {
+        Self {
+            first: self.first,
+            rest: self.rest.into_iter().chain(more).collect(),
+        }
+    }
+
     pub(crate) fn first(&self) -> &T {
         &self.first
     }

@@ -39,7 +39,7 @@ impl Verdict {
     /// "Allowed", said without having asked the store.
     pub(super) fn degraded(policy: Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
         let state = State::unused(&policy, decided_at);
-        Self::new(policy, key, cost, decided_at, Found { fits: true, state })
+        Self::new(policy, key, cost, decided_at, Found::new(true, state))
     }
 
     /// This verdict, of a charge that was made, by the limit of another policy on the same counter: it takes no charge of
@@ -121,7 +121,10 @@ impl Verdict {
     /// Units that are left, from 0 to the limit.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.found.state.remaining(&self.policy, self.decided_at)
+        match self.found.blocked_until {
+            Some(_) => 0,
+            None => self.found.state.remaining(&self.policy, self.decided_at),
+        }
     }
 
     /// The instant at which it was decided.
@@ -134,7 +137,9 @@ impl Verdict {
     /// beginning the time until their end.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.found.state.reset_after(&self.policy, self.decided_at)
+        let state = &self.found.state;
+        let reset_after = state.reset_after(&self.policy, self.decided_at);
+        reset_after.max(self.blocked_for().unwrap_or_default())
     }
 
     /// The time after which this policy has room for the same charge, if nobody else uses the key.
@@ -145,10 +150,17 @@ impl Verdict {
         if self.is_allowed() {
             return None;
         }
-        let cost = self.cost.max(1);
-        self.found
-            .state
-            .fits_after(&self.policy, cost, self.decided_at)
+        let (cost, state) = (self.cost.max(1), &self.found.state);
+        let fits_after = state.fits_after(&self.policy, cost, self.decided_at)?;
+        Some(fits_after.max(self.blocked_for().unwrap_or_default()))
+    }
+
+    /// The time from [`decided_at`](Self::decided_at) for which the key is blocked, if it is; see
+    /// [`Policy::block_for`](crate::Policy::block_for).
+    #[must_use]
+    pub fn blocked_for(&self) -> Option<Duration> {
+        let until = self.found.blocked_until?;
+        Some(until.saturating_duration_since(self.decided_at))
     }
 
     /// Whether no wait helps.

@@ -108,6 +108,6 @@ impl Limiter {
         }
         let charge = Charge::forced(parts, cost);
         let reply = self.store_handle().charge(&charge);
-        Check::new(self.clone(), reply, charge.parts, cost)
+        Check::new(self.clone(), reply, charge.into_policies(), cost)
     }
 }

@@ -103,8 +103,8 @@ pub(super) fn decision(
     outcome: &Outcome,
 ) -> Decision {
     // Either all were looked at, or those that were not held before have been charged.
-    let is_about_all = outcome.found.len() == parts.len();
-    let mut found = outcome.found.iter();
+    let mut found = outcome.of_policies();
+    let is_about_all = outcome.of_policies().count() == parts.len();
     let mut held = held.into_iter();
     Decision::new(parts.map(|part| {
         let verdict = |found| {

@@ -265,12 +265,14 @@ impl Limiter {
         let store = self.store_handle();
         let mut units: u64 = 0;
         for part in self.try_parts(keys)?.iter() {
-            let reset = Reset {
-                part: part.clone(),
-                with_keys_under,
-                at: store.now(),
-            };
-            units = units.saturating_add(store.reset(reset).await?);
+            for part in part.block().into_iter().chain([part.clone()]) {
+                let reset = Reset {
+                    part,
+                    with_keys_under,
+                    at: store.now(),
+                };
+                units = units.saturating_add(store.reset(reset).await?);
+            }
         }
         Ok(units)
     }
@@ -294,7 +296,7 @@ impl Limiter {
         } else {
             store.charge(&charge)
         };
-        Check::new(self.clone(), reply, charge.parts, cost)
+        Check::new(self.clone(), reply, charge.into_policies(), cost)
     }
 
     /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: the

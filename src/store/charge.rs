@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use crate::limit::algorithm::block::Block;
 #[cfg(feature = "sqlite")]
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Found, Span, State, Taken};
@@ -14,17 +15,37 @@ use crate::limit::{Key, Policy, Timestamp};
 pub(crate) struct Rule {
     pub(crate) counter: String,
     pub(crate) policy: Policy,
+    /// The counter of the refusals that block a key of this one, if they do.
+    pub(crate) block: Option<Arc<Rule>>,
+    /// Whether it is such a counter itself.
+    is_block: bool,
     /// Of the counter's name, which is longer than most keys and looked up with each of them.
     hash: u64,
 }
 
 impl Rule {
     pub(crate) fn new(counter: String, policy: Policy) -> Self {
+        let block = policy.blocking().map(|_| {
+            let counter = format!("{counter};block");
+            Arc::new(Self {
+                is_block: true,
+                ..Self::unblocked(counter, policy.clone())
+            })
+        });
+        Self {
+            block,
+            ..Self::unblocked(counter, policy)
+        }
+    }
+
+    fn unblocked(counter: String, policy: Policy) -> Self {
         let mut hasher = DefaultHasher::new();
         counter.hash(&mut hasher);
         Self {
             counter,
             policy,
+            block: None,
+            is_block: false,
             hash: hasher.finish(),
         }
     }
@@ -57,6 +78,27 @@ impl Part {
         &self.rule.policy
     }
 
+    /// The counter of the refusals that block this one's key, if they do.
+    pub(crate) fn block(&self) -> Option<Self> {
+        let rule = Arc::clone(self.rule.block.as_ref()?);
+        let key = self.key.clone();
+        Some(Self { rule, key })
+    }
+
+    /// Whether it counts the refusals that block a key.
+    pub(crate) fn is_block(&self) -> bool {
+        self.rule.is_block
+    }
+
+    /// The state of a key that was never seen.
+    pub(crate) fn unused(&self, now: Timestamp) -> State {
+        if self.rule.is_block {
+            State::Block(Block::none(now))
+        } else {
+            State::unused(self.policy(), now)
+        }
+    }
+
     /// The window that holds an instant.
     pub(crate) fn span(&self, at: Timestamp) -> Span {
         self.policy().span(at)
@@ -72,7 +114,7 @@ impl Part {
 /// A request for units of one counter or several: all of them or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
-    /// No two parts are of the same counter.
+    /// No two parts are of the same counter. Those that block stand behind the others.
     pub(crate) parts: Few<Part>,
     /// At least 1 in a charge. Of a look it is what is asked about, and may be 0.
     pub(crate) cost: u32,
@@ -84,7 +126,7 @@ impl Charge {
     /// A charge that may be refused, or a look.
     pub(crate) fn new(parts: Few<Part>, cost: u32) -> Self {
         Self {
-            parts,
+            parts: with_blocks(parts),
             cost,
             is_forced: false,
         }
@@ -96,6 +138,15 @@ impl Charge {
             is_forced: true,
             ..Self::new(parts, cost)
         }
+    }
+
+    /// The parts of policies, without those that block.
+    pub(crate) fn into_policies(self) -> Few<Part> {
+        if self.parts.iter().all(|part| part.rule.block.is_none()) {
+            return self.parts;
+        }
+        let policies = self.parts.iter().filter(|part| !part.is_block()).cloned();
+        Few::collect(policies).unwrap_or(self.parts)
     }
 
     /// The part, when it is the only one and a single counter decides, so that no state needs to be read first.
@@ -113,19 +164,25 @@ impl Charge {
 
     /// What a charge would find, without making it.
     pub(crate) fn look(&self, at: Timestamp, states: &Few<State>) -> Few<Found> {
-        self.with_states(states).map(|(policy, state)| Found {
-            fits: state.fits(policy, self.cost, at),
-            state: *state,
-        })
+        crate::limit::algorithm::look(&self.with_states(states), self.cost, at)
     }
 
     fn with_states<'a>(&'a self, states: &Few<State>) -> Few<(&'a Policy, State)> {
         let mut states = states.iter();
         self.parts.map(|part| {
-            let unused = || State::unused(part.policy(), Timestamp::from_unix_millis(0));
+            let unused = || part.unused(Timestamp::from_unix_millis(0));
             (part.policy(), states.next().copied().unwrap_or_else(unused))
         })
     }
+}
+
+/// The parts, and behind them those that block their keys.
+fn with_blocks(parts: Few<Part>) -> Few<Part> {
+    if parts.iter().all(|part| part.rule.block.is_none()) {
+        return parts;
+    }
+    let blocks: Vec<_> = parts.iter().filter_map(Part::block).collect();
+    parts.with(blocks)
 }
 
 /// What became of a charge.
@@ -144,8 +201,13 @@ impl Outcome {
         let state = State::Window(usage);
         Self {
             at,
-            found: Few::one(Found { fits: true, state }),
+            found: Few::one(Found::new(true, state)),
         }
+    }
+
+    /// What the policies found. Their blocks are told with them.
+    pub(crate) fn of_policies(&self) -> impl Iterator<Item = &Found> {
+        self.found.iter().filter(|found| !found.state.is_block())
     }
 
     #[cfg(test)]

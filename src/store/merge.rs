@@ -210,7 +210,7 @@ impl<'a> Merged<'a> {
             let state = State::Window(usage);
             Ok(Outcome {
                 at: self.at,
-                found: Few::one(Found { fits, state }),
+                found: Few::one(Found::new(fits, state)),
             })
         };
         let grant = |&(group, run): &(u32, u32)| Grant {

@@ -7,6 +7,7 @@
     reason = "a file is named after its one public type"
 )]
 mod algorithm;
+pub(crate) mod block;
 pub(crate) mod fixed_window;
 mod placed;
 pub(crate) mod sliding_counter;
@@ -19,5 +20,5 @@ pub(crate) mod token_bucket;
 pub use self::algorithm::Algorithm;
 use self::placed::{Placed, place};
 pub(crate) use self::span::{LONGEST_WAY, Span};
-pub(crate) use self::state::{Found, State, charge};
+pub(crate) use self::state::{Found, State, charge, look};
 pub(crate) use self::taken::Taken;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::LONGEST_WAY;
+use super::block::Block;
 use super::fixed_window::Usage;
 use super::sliding_counter::{Moment, Pair};
 use super::sliding_window::Log;
@@ -23,19 +24,33 @@ pub(crate) enum State {
     Log(Log),
     /// Of the token bucket.
     Bucket(Bucket),
+    /// Of the refusals that block a key. It stands beside the state of its policy.
+    Block(Block),
 }
 
 /// What became of a charge under one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Whether this policy had room for the charge.
+    /// Whether this policy had room for the charge, and its key is not blocked.
     pub(crate) fits: bool,
     /// The state right after the charge, before any later one.
     pub(crate) state: State,
+    /// Until when the key is blocked, if it is.
+    pub(crate) blocked_until: Option<Timestamp>,
+}
+
+impl Found {
+    pub(crate) fn new(fits: bool, state: State) -> Self {
+        Self {
+            fits,
+            state,
+            blocked_until: None,
+        }
+    }
 }
 
 /// Charges all of the states or none of them: what does not fit counts the attempt, the others stay as they are. What is
-/// forced is not asked whether it fits.
+/// forced is not asked whether it fits. Beside a state its policy's block may stand.
 pub(crate) fn charge(
     parts: &Few<(&Policy, State)>,
     cost: u32,
@@ -44,16 +59,54 @@ pub(crate) fn charge(
 ) -> Few<Found> {
     let fits = |(policy, state): &(&Policy, State)| is_forced || state.fits(policy, cost, now);
     let is_admitted = parts.iter().all(fits);
-    parts.map(|part| {
+    let is_refused_by = |policy: &Policy, by_block: bool| {
+        let mut own = parts
+            .iter()
+            .filter(|(other, state)| state.is_block() == by_block && *other == policy);
+        own.any(|part| !fits(part))
+    };
+    let found = parts.map(|part| {
+        let (policy, mut state) = *part;
         let fits = is_admitted || fits(part);
-        let mut state = part.1;
-        if is_admitted {
-            state.take(cost);
-        } else if !fits {
-            state.refuse(cost);
+        match &mut state {
+            State::Block(block) if is_admitted && !is_forced => block.admit(),
+            State::Block(block) if fits && is_refused_by(policy, false) => block.refuse(now),
+            State::Block(_) => {}
+            _ if is_admitted => state.take(cost),
+            _ if !fits || is_refused_by(policy, true) => state.refuse(cost),
+            _ => {}
         }
-        Found { fits, state }
-    })
+        Found::new(fits, state)
+    });
+    with_blocks(parts, found)
+}
+
+/// What a charge would find, without making it.
+pub(crate) fn look(parts: &Few<(&Policy, State)>, cost: u32, now: Timestamp) -> Few<Found> {
+    let found = parts.map(|(policy, state)| Found::new(state.fits(policy, cost, now), *state));
+    with_blocks(parts, found)
+}
+
+/// Tells the other states of each blocked policy so.
+fn with_blocks(parts: &Few<(&Policy, State)>, mut found: Few<Found>) -> Few<Found> {
+    if !parts.iter().any(|(_, state)| state.is_block()) {
+        return found;
+    }
+    let blocks = parts.iter().zip(found.iter());
+    let blocks: Vec<_> = blocks
+        .filter_map(|((policy, _), found)| match found.state {
+            State::Block(block) => Some((*policy, found.fits, block.until(policy))),
+            _ => None,
+        })
+        .collect();
+    for ((policy, state), found) in parts.iter().zip(found.iter_mut()) {
+        let own = blocks.iter().find(|(other, ..)| other == policy);
+        if let (Some((_, fits, until)), false) = (own, state.is_block()) {
+            found.fits &= fits;
+            found.blocked_until = *until;
+        }
+    }
+    found
 }
 
 impl State {
@@ -65,6 +118,10 @@ impl State {
             Algorithm::TokenBucket => Self::Bucket(Bucket::full(now)),
             _ => Self::Window(Usage::default()),
         }
+    }
+
+    pub(crate) fn is_block(&self) -> bool {
+        matches!(self, Self::Block(_))
     }
 
     /// That of a bucket which was stored.
@@ -90,6 +147,7 @@ impl State {
             Self::Window(_) | Self::Pair(_) => false,
             Self::Log(log) => log.is_moved,
             Self::Bucket(bucket) => bucket.is_moved,
+            Self::Block(block) => block.is_moved,
         }
     }
 
@@ -104,6 +162,7 @@ impl State {
             Self::Window(_) | Self::Pair(_) => return policy.expires_at(policy.span(now)),
             Self::Log(log) => log.newest.unwrap_or(now).saturating_add(policy.period()),
             Self::Bucket(_) => now.saturating_add(self.reset_after(policy, now)),
+            Self::Block(block) => block.over_at(policy),
         };
         used_until.saturating_add(LONGEST_WAY)
     }
@@ -117,6 +176,7 @@ impl State {
                 Self::Pair(pair) => pair.fits(limit, cost, moment(policy, now)),
                 Self::Log(log) => log.fits(limit, cost),
                 Self::Bucket(bucket) => bucket.fits(limit, cost, rate(policy)),
+                Self::Block(block) => block.until(policy).is_none(),
             }
     }
 
@@ -130,6 +190,7 @@ impl State {
             Self::Pair(pair) => pair.current.take(cost),
             Self::Log(log) => log.take(cost),
             Self::Bucket(bucket) => bucket.take(cost),
+            Self::Block(_) => {}
         }
     }
 
@@ -141,6 +202,7 @@ impl State {
             Self::Pair(pair) => pair.current.give_back(units),
             Self::Log(log) => log.give_back(units),
             Self::Bucket(bucket) => *bucket = bucket.give_back(units, bucket.at, rate(policy)),
+            Self::Block(_) => {}
         }
     }
 
@@ -157,7 +219,9 @@ impl State {
                 epoch: pair.current.epoch,
             },
             Self::Log(log) => Taken::Event { at: log.at },
-            Self::Bucket(bucket) => Taken::Bucket { at: bucket.at },
+            Self::Bucket(Bucket { at, .. }) | Self::Block(Block { at, .. }) => {
+                Taken::Bucket { at: *at }
+            }
         }
     }
 
@@ -165,7 +229,7 @@ impl State {
         match self {
             Self::Window(usage) => usage.refuse(cost),
             Self::Pair(pair) => pair.current.refuse(cost),
-            Self::Log(_) | Self::Bucket(_) => {}
+            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => {}
         }
     }
 
@@ -176,6 +240,7 @@ impl State {
             Self::Pair(pair) => pair.used(moment(policy, now)),
             Self::Log(log) => log.used,
             Self::Bucket(bucket) => bucket.used_ceil(),
+            Self::Block(_) => 0,
         }
     }
 
@@ -184,7 +249,7 @@ impl State {
         match self {
             Self::Window(usage) => usage.denied,
             Self::Pair(pair) => pair.current.denied,
-            Self::Log(_) | Self::Bucket(_) => 0,
+            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => 0,
         }
     }
 
@@ -213,6 +278,7 @@ impl State {
             Self::Pair(pair) => pair.fits_after(limit, cost, moment(policy, now)),
             Self::Log(log) => log.fits_after(limit, cost, policy.period(), now),
             Self::Bucket(bucket) => bucket.fits_after(limit, cost, rate(policy), now)?,
+            Self::Block(block) => block.over_at(policy).millis_since(now),
         };
         Some(Duration::from_millis(millis))
     }
@@ -224,6 +290,7 @@ impl State {
             Self::Pair(pair) => pair.empty_after(moment(policy, now)),
             Self::Log(log) => log.empty_after(policy.period(), now),
             Self::Bucket(bucket) => bucket.full_after(rate(policy), now).unwrap_or(u64::MAX),
+            Self::Block(block) => block.over_at(policy).millis_since(now),
         })
     }
 

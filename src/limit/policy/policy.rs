@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PolicyError;
+use crate::limit::algorithm::block::Blocking;
 use crate::limit::algorithm::{LONGEST_WAY, Span};
 use crate::limit::timestamp::{millis, seconds_ceil};
 use crate::limit::{Algorithm, Timestamp};
@@ -57,6 +58,7 @@ pub struct Policy {
     /// The window, of a token bucket that of its rate.
     period: Duration,
     is_leased: bool,
+    blocking: Option<Blocking>,
 }
 
 impl Policy {
@@ -97,6 +99,7 @@ impl Policy {
             rate: limit,
             period,
             is_leased: true,
+            blocking: None,
         }
     }
 
@@ -181,6 +184,65 @@ impl Policy {
     pub fn leases(mut self, is_leased: bool) -> Self {
         self.is_leased = is_leased;
         self
+    }
+
+    /// Blocks a key that was refused: for so long every request of it is refused, whatever it has left.
+    ///
+    /// It begins anew with the first refusal after it; what is refused while it lasts does not make it longer, so a wait that is
+    /// told is never too short. A [reset](crate::Limiter::reset) ends it. It is kept in the store, and holds for all that share the
+    /// counter.
+    ///
+    /// # Panics
+    ///
+    /// When the duration is 0, longer than ten years, or has a fraction of a millisecond. [`Policy::try_block_after`] returns an
+    /// error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Policy;
+    ///
+    /// let login = Policy::sliding(5, 900).name("login").block_for(Duration::from_hours(1));
+    /// assert_eq!(login.to_string(), "login: 5 per 900 s, sliding window, blocks for 3600 s");
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn block_for(self, lasts: Duration) -> Self {
+        self.block_after(1, lasts)
+    }
+
+    /// Blocks a key that was refused so many times in a row; see [`block_for`](Self::block_for). An admitted request ends the row,
+    /// and so does a whole window without a refusal.
+    ///
+    /// # Panics
+    ///
+    /// As [`block_for`](Self::block_for), and when the number is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn block_after(self, refusals: u32, lasts: Duration) -> Self {
+        expect(self.try_block_after(refusals, lasts))
+    }
+
+    /// Blocks a key that was refused so many times in a row; see [`block_after`](Self::block_after).
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError`] when the number is 0, or the duration is 0, longer than ten years, or has a fraction of a millisecond.
+    pub fn try_block_after(mut self, refusals: u32, lasts: Duration) -> Result<Self, PolicyError> {
+        let is_whole = lasts.subsec_nanos().is_multiple_of(1_000_000);
+        if refusals == 0 || lasts.is_zero() || lasts > LONGEST_WINDOW || !is_whole {
+            return Err(PolicyError::InvalidBlock);
+        }
+        self.blocking = Some(Blocking {
+            after: refusals,
+            lasts,
+        });
+        Ok(self)
+    }
+
+    pub(crate) fn blocking(&self) -> Option<Blocking> {
+        self.blocking
     }
 
     #[cfg(feature = "sqlite")]
@@ -275,18 +337,35 @@ impl fmt::Display for Policy {
         let (name, algorithm) = (&self.name, self.algorithm);
         write!(f, "{name}: {} per ", self.rate)?;
         if algorithm.is_calendar() {
-            return write!(f, "{algorithm}, UTC");
-        }
-        let millis = millis(self.period);
-        if millis % 1_000 == 0 {
-            write!(f, "{} s", millis / 1_000)?;
+            write!(f, "{algorithm}, UTC")?;
         } else {
-            write!(f, "{millis} ms")?;
+            write!(f, "{}", Spoken(self.period))?;
+            if self.rate != self.limit {
+                write!(f, " with bursts of {}", self.limit)?;
+            }
+            write!(f, ", {algorithm}")?;
         }
-        if self.rate != self.limit {
-            write!(f, " with bursts of {}", self.limit)?;
+        match self.blocking {
+            None => Ok(()),
+            Some(Blocking { after: 1, lasts }) => write!(f, ", blocks for {}", Spoken(lasts)),
+            Some(Blocking { after, lasts }) => {
+                write!(f, ", blocks for {} after {after} refusals", Spoken(lasts))
+            }
         }
-        write!(f, ", {algorithm}")
+    }
+}
+
+/// A duration as log lines have it: `60 s`, or `1500 ms` when it is not whole seconds.
+struct Spoken(Duration);
+
+impl fmt::Display for Spoken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = millis(self.0);
+        if millis % 1_000 == 0 {
+            write!(f, "{} s", millis / 1_000)
+        } else {
+            write!(f, "{millis} ms")
+        }
     }
 }
 

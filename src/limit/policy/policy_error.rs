@@ -21,6 +21,8 @@ pub enum PolicyError {
     BurstTooLarge,
     /// A burst was set on a policy that is no token bucket.
     BurstWithoutBucket,
+    /// A block after 0 refusals, or one that lasts for 0, for more than ten years, or for a fraction of a millisecond.
+    InvalidBlock,
     /// There is no policy in the list.
     NoPolicy,
     /// Two policies of one limiter have this name. Names are compared without regard to case.
@@ -64,6 +66,9 @@ impl fmt::Display for PolicyError {
             }
             Self::BurstWithoutBucket => {
                 "a burst was set on a policy that is no token bucket: begin with token_bucket(rate, seconds)"
+            }
+            Self::InvalidBlock => {
+                "a block after 0 refusals, or one that lasts for 0, for more than 10 years or a fraction of a millisecond: give at least 1 refusal, and whole milliseconds"
             }
             Self::NoPolicy => "a rate limit without any policy: give at least one",
             Self::SeveralPolicies => {

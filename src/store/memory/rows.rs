@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
 use crate::limit::algorithm::sliding_window::Events;
@@ -48,6 +49,7 @@ enum Kept {
     Window(Usage),
     Events(Events),
     Bucket(Bucket),
+    Block(Block),
 }
 
 impl Row {
@@ -57,6 +59,7 @@ impl Row {
             Kept::Window(usage) => usage.used,
             Kept::Events(events) => events.len() as u64,
             Kept::Bucket(bucket) => bucket.used_ceil(),
+            Kept::Block(block) => block.refused,
         };
         (!self.was_refused).then_some((self.is_used_up, used))
     }
@@ -65,17 +68,18 @@ impl Row {
     fn more_events(&self) -> usize {
         match &self.kept {
             Kept::Events(events) => events.len().saturating_sub(1),
-            Kept::Window(_) | Kept::Bucket(_) => 0,
+            Kept::Window(_) | Kept::Bucket(_) | Kept::Block(_) => 0,
         }
     }
 }
 
 /// The place that a charge at `at` writes to.
 fn place_of(part: &Part, at: Timestamp) -> Place {
-    let has_beginning = !matches!(
-        part.policy().algorithm(),
-        Algorithm::SlidingWindow | Algorithm::TokenBucket
-    );
+    let has_beginning = !part.is_block()
+        && !matches!(
+            part.policy().algorithm(),
+            Algorithm::SlidingWindow | Algorithm::TokenBucket
+        );
     Place {
         part: part.clone(),
         window_start: if has_beginning {
@@ -117,6 +121,9 @@ impl Rows {
     /// Whether a charge changes what is kept for a part. What another policy refused is left as it is.
     fn is_changed(&self, part: &Part, found: &Found, is_admitted: bool, at: Timestamp) -> bool {
         let state = &found.state;
+        if let State::Block(block) = state {
+            return block.refused > 0 || self.has(part, at);
+        }
         let is_counted = !found.fits && (state.counts_refusals() || self.has(part, at));
         is_admitted || is_counted || state.is_moved()
     }
@@ -133,7 +140,7 @@ impl Rows {
             Some(Kept::Window(usage)) => *usage,
             _ => Usage::default(),
         };
-        match State::unused(policy, at) {
+        match part.unused(at) {
             State::Window(_) => State::Window(window(&place)),
             State::Pair(_) => State::Pair(Pair {
                 current: window(&place),
@@ -142,6 +149,9 @@ impl Rows {
             unused => match self.counters.get(&place).map(|row| &row.kept) {
                 Some(Kept::Events(events)) => State::Log(events.log(policy.period(), at)),
                 Some(Kept::Bucket(bucket)) => State::of_bucket(*bucket, policy, at),
+                Some(Kept::Block(block)) => {
+                    State::Block(Block::as_of(block.refused, block.at, policy, at))
+                }
                 _ => unused,
             },
         }
@@ -175,6 +185,7 @@ impl Rows {
                     State::Pair(pair) => Kept::Window(pair.current),
                     State::Log(_) => Kept::Events(Events::default()),
                     State::Bucket(bucket) => Kept::Bucket(*bucket),
+                    State::Block(block) => Kept::Block(*block),
                 },
                 is_used_up: false,
                 was_refused: false,
@@ -191,6 +202,7 @@ impl Rows {
             (Kept::Bucket(bucket), State::Bucket(after)) if units > 0 || after.is_moved => {
                 *bucket = *after;
             }
+            (Kept::Block(block), State::Block(after)) => *block = *after,
             // A counter's name tells its algorithm, so a place never changes what it keeps.
             _ => {}
         }
@@ -198,7 +210,8 @@ impl Rows {
         row.is_used_up = state.remaining(policy, at) == 0;
         // A window stays what it is until it ends; of the others a refusal is over when there is something left.
         let lasts = state.counts_refusals() || row.is_used_up;
-        row.was_refused = !found.fits || (row.was_refused && lasts);
+        let is_refusal = !found.fits || matches!(state, State::Block(block) if block.refused > 0);
+        row.was_refused = is_refusal || (row.was_refused && lasts);
         row.expires_at = state.expires_at(policy, at);
         if let (false, State::Pair(_)) = (found.fits, state) {
             // It is the window before that refuses.

@@ -319,7 +319,7 @@ impl Room {
 /// The answer to a charge of a key that has no row, and gets none: refused if it would be anyway. A refusal is an answer also
 /// when there is no room to count it.
 fn without_room(charge: &Charge, now: Timestamp) -> Result<Outcome, StoreError> {
-    let unused = charge.parts.map(|part| State::unused(part.policy(), now));
+    let unused = charge.parts.map(|part| part.unused(now));
     let found = charge.look(now, &unused);
     if found.iter().all(|found| found.fits) {
         return Err(StoreError::Full);

@@ -1,6 +1,7 @@
 //! The suite that every store must pass.
 
 mod algorithms;
+mod blocks;
 mod clocks;
 mod giving_back;
 mod model;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 pub(super) use self::{
-    algorithms::*, clocks::*, giving_back::*, properties::*, several::*, windows::*,
+    algorithms::*, blocks::*, clocks::*, giving_back::*, properties::*, several::*, windows::*,
 };
 use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
 use crate::clock::ManualClock;
@@ -152,8 +153,8 @@ pub(super) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
 }
 
 fn decision(charge: &Charge, outcome: &Outcome) -> Decision {
-    let mut found = outcome.found.iter();
-    Decision::new(charge.parts.map(|part| {
+    let mut found = outcome.of_policies();
+    Decision::new(charge.clone().into_policies().map(|part| {
         let (policy, key) = (part.policy().clone(), part.key.clone());
         Verdict::new(policy, key, charge.cost, outcome.at, *found.next().unwrap())
     }))
@@ -212,6 +213,15 @@ macro_rules! contract_suite {
             a_step_back_gives_no_more_than_one_quota,
             a_step_back_revives_nothing_that_had_left,
             each_rate_drains_a_bucket_for_itself,
+            a_refused_key_is_blocked_for_as_long_as_its_policy_says,
+            asking_again_does_not_make_a_block_longer,
+            a_block_may_need_several_refusals_in_a_row,
+            a_window_without_a_refusal_ends_the_row,
+            a_reset_ends_a_block,
+            a_blocked_key_uses_nothing_of_other_policies,
+            a_refusal_by_another_policy_blocks_nothing,
+            a_block_outlasts_no_clock_that_steps_back,
+            a_block_waits_for_what_it_outlasts,
             what_was_used_already_is_charged_beyond_the_limit,
             what_is_given_back_can_be_used_again,
             what_is_given_back_twice_is_never_below_zero,

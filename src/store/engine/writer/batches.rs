@@ -65,7 +65,8 @@ impl<B: Backend> Writer<B> {
             if let State::Window(usage) = &mut found.state {
                 let unspent = self.leases.unspent(part, part.span(at), usage.epoch);
                 usage.used = usage.used.saturating_sub(u64::from(unspent));
-                found.fits = found.state.fits(part.policy(), look.cost, at);
+                let fits = found.state.fits(part.policy(), look.cost, at);
+                found.fits = fits && found.blocked_until.is_none();
             }
         }
         outcome

@@ -47,9 +47,14 @@ impl<K: Eq + Hash, V> Slots<K, V> {
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Window(usize),
-    Pair { previous: usize, current: usize },
+    Pair {
+        previous: usize,
+        current: usize,
+    },
     Log(usize),
     Bucket(usize),
+    /// In the table of the buckets.
+    Block(usize),
 }
 
 /// The states of a batch, from reading to writing.
@@ -88,7 +93,7 @@ impl<'a> Ledger<'a> {
     fn place(&mut self, part: &'a Part) -> Place {
         let now = self.now;
         let key = (&*part.rule.counter, part.key.as_str());
-        match State::unused(part.policy(), now) {
+        match part.unused(now) {
             State::Window(_) => Place::Window(self.window(part, part.span(now))),
             State::Pair(_) => Place::Pair {
                 previous: self.window(part, part.span_before(now)),
@@ -98,11 +103,15 @@ impl<'a> Ledger<'a> {
                 let entry = || events::Entry::new(part, now);
                 Place::Log(self.events.place(key, entry))
             }
-            State::Bucket(_) => {
-                let entry = || buckets::Entry::new(part, now);
-                Place::Bucket(self.buckets.place(key, entry))
-            }
+            State::Bucket(_) => Place::Bucket(self.bucket(part)),
+            State::Block(_) => Place::Block(self.bucket(part)),
         }
+    }
+
+    fn bucket(&mut self, part: &'a Part) -> usize {
+        let key = (&*part.rule.counter, part.key.as_str());
+        self.buckets
+            .place(key, || buckets::Entry::new(part, self.now))
     }
 
     fn window(&mut self, part: &'a Part, span: Span) -> usize {
@@ -192,7 +201,7 @@ impl<'a> Ledger<'a> {
     }
 
     pub(super) fn states(&self, charge: &Charge, index: usize) -> Few<State> {
-        let unused = |part: &Part| State::unused(part.policy(), self.now);
+        let unused = |part: &Part| part.unused(self.now);
         match self.places.get(index) {
             Some(places) => {
                 let mut places = places.iter();
@@ -214,9 +223,8 @@ impl<'a> Ledger<'a> {
                 current: usage(current),
             }),
             Place::Log(index) => State::Log(self.events.entries[index].log),
-            Place::Bucket(index) => {
-                let entry = &self.buckets.entries[index];
-                State::of_bucket(entry.bucket, part.policy(), self.now)
+            Place::Bucket(index) | Place::Block(index) => {
+                self.buckets.entries[index].state(part, self.now)
             }
         }
     }
@@ -234,7 +242,7 @@ impl<'a> Ledger<'a> {
                 self.windows.entries[index].exists
             }
             Place::Log(index) => self.events.entries[index].has_row(),
-            Place::Bucket(index) => self.buckets.entries[index].exists,
+            Place::Bucket(index) | Place::Block(index) => self.buckets.entries[index].exists,
         }
     }
 
@@ -277,8 +285,11 @@ impl<'a> Ledger<'a> {
         let is_admitted = found.iter().all(|found| found.fits);
         let places = self.places[index].iter().zip(found.iter());
         let new = places.filter(|(place, found)| {
-            let counts_refusal = !found.fits && found.state.counts_refusals();
-            (is_admitted || counts_refusal) && !self.exists(**place)
+            let is_stored = match found.state {
+                State::Block(block) => block.refused > 0,
+                state => is_admitted || (!found.fits && state.counts_refusals()),
+            };
+            is_stored && !self.exists(**place)
         });
         new.count() as u64
     }
@@ -329,6 +340,18 @@ impl<'a> Ledger<'a> {
                     entry.part = part;
                     entry.is_changed |= entry.hold != hold.rank();
                     entry.hold = hold.rank();
+                }
+            }
+            (Place::Block(index), State::Block(block)) => {
+                let entry = &mut self.buckets.entries[index];
+                if entry.set_block(&block) {
+                    entry.part = part;
+                    entry.hold = match block.refused {
+                        0 => Hold::OneUnit.rank(),
+                        _ => Hold::Refused.rank(),
+                    };
+                    entry.exists = true;
+                    entry.is_changed = true;
                 }
             }
             // A place is made for the algorithm of its part.

@@ -1,4 +1,5 @@
-//! `rate_limit_buckets`: how much of each token bucket is used, as of an instant.
+//! `rate_limit_buckets`: how much of each token bucket is used, as of an instant; and how many refusals a key has had in a row,
+//! where they block it.
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -6,6 +7,7 @@ use sqlx::sqlite::SqliteRow;
 use super::{Slot, decoding, unsigned};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::State;
+use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::token_bucket::Bucket;
 use crate::store::{Part, Reset, StoreError};
 
@@ -92,6 +94,27 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// What a decision at `now` finds.
+    pub(in crate::store::sqlite) fn state(&self, part: &Part, now: Timestamp) -> State {
+        let Bucket { at, used, .. } = self.bucket;
+        if part.is_block() {
+            State::Block(Block::as_of(used, at, part.policy(), now))
+        } else {
+            State::of_bucket(self.bucket, part.policy(), now)
+        }
+    }
+
+    /// Takes in what a decision has left of a block. Says whether that is something else.
+    pub(in crate::store::sqlite) fn set_block(&mut self, block: &Block) -> bool {
+        let Bucket { at, used, .. } = self.bucket;
+        let is_other = used != block.refused || (block.refused > 0 && at != block.at);
+        if is_other {
+            self.bucket.used = block.refused;
+            self.bucket.at = block.at;
+        }
+        is_other
+    }
+
     /// What `SELECT` takes.
     pub(in crate::store::sqlite) fn look(&self) -> (&str, &str) {
         (&self.part.rule.counter, self.part.key.as_str())
@@ -106,7 +129,8 @@ impl<'a> Entry<'a> {
             since,
             ..
         } = self.bucket;
-        let expires_at = State::Bucket(self.bucket).expires_at(self.part.policy(), at);
+        let state = self.state(self.part, at);
+        let expires_at = state.expires_at(self.part.policy(), at);
         (
             &self.part.rule.counter,
             self.part.key.as_str(),
@@ -124,7 +148,7 @@ impl<'a> Entry<'a> {
 pub(super) fn used(reset: &Reset, rows: &[SqliteRow]) -> Result<u64, StoreError> {
     let policy = reset.part.policy();
     let mut units: u64 = 0;
-    for row in rows {
+    for row in rows.iter().filter(|_| !reset.part.is_block()) {
         let state = State::of_bucket(bucket(row, 0, 3)?, policy, reset.at);
         units = units.saturating_add(state.used(policy, reset.at));
     }

@@ -12,7 +12,8 @@ pub(super) use self::resetting::reset;
 pub(super) use self::rows::{Slot, decoding, fault, json, unsigned};
 pub(super) use self::sweeping::sweep;
 
-use crate::limit::{Algorithm, Policy};
+use crate::limit::Algorithm;
+use crate::store::Part;
 
 /// All statements but those of `ledger/`, which has its own list.
 #[cfg(test)]
@@ -39,9 +40,10 @@ pub(super) enum Table {
 impl Table {
     pub(super) const ALL: [Self; 3] = [Self::Windows, Self::Events, Self::Buckets];
 
-    /// The table in which the counters of a policy are.
-    pub(super) fn of(policy: &Policy) -> Self {
-        match policy.algorithm() {
+    /// The table in which a counter is.
+    pub(super) fn of(part: &Part) -> Self {
+        match part.policy().algorithm() {
+            _ if part.is_block() => Self::Buckets,
             Algorithm::SlidingWindow => Self::Events,
             Algorithm::TokenBucket => Self::Buckets,
             _ => Self::Windows,

@@ -29,7 +29,7 @@ pub(in crate::store::sqlite) async fn reset(
             next: reset.with_keys_under.then(|| next(&from)),
         });
     };
-    let page_end = match Table::of(reset.part.policy()) {
+    let page_end = match Table::of(&reset.part) {
         Table::Windows => windows::KEY_PAGE_END,
         Table::Events => events::KEY_PAGE_END,
         Table::Buckets => buckets::KEY_PAGE_END,
@@ -60,7 +60,7 @@ async fn reset_range(
     last: &str,
     below: &str,
 ) -> Result<u64, StoreError> {
-    let table = Table::of(reset.part.policy());
+    let table = Table::of(&reset.part);
     let statement = match table {
         Table::Windows => windows::RESET,
         Table::Events => events::RESET,

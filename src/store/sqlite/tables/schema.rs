@@ -26,7 +26,9 @@ const ADD_SINCE: &str =
 ///
 /// `rate_limit_events` has a row for each millisecond in which an exact sliding window admitted something: `units` of
 /// then, and `total`, those of the key so far. `rate_limit_buckets` has a row for each token bucket: what of it was used
-/// at `at`, whole units and parts of one; `since` is when the row began, so that nothing is given back to another one. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
+/// at `at`, whole units and parts of one; `since` is when the row began, so that nothing is given back to another one.
+/// The rows whose policy ends in `;block` are of no bucket: they count the refusals in a row that block a key, `used` of them,
+/// the last at `at`. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
 ///
 /// Each statement leaves what is there alone, so an older file gets what it lacks.
 const CREATE: &str = "
@@ -77,14 +79,22 @@ SELECT
     units,
     strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
 FROM rate_limit_events;
-CREATE VIEW IF NOT EXISTS rate_limit_bucket_usage AS
+DROP VIEW IF EXISTS rate_limit_bucket_usage;
+CREATE VIEW rate_limit_bucket_usage AS
 SELECT
     policy,
     key,
     strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at,
     used + (parts > 0) AS used,
     strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
-FROM rate_limit_buckets;
+FROM rate_limit_buckets WHERE policy NOT LIKE '%;block';
+CREATE VIEW IF NOT EXISTS rate_limit_refusals AS
+SELECT
+    substr(policy, 1, length(policy) - length(';block')) AS policy,
+    key,
+    used AS refused,
+    strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at
+FROM rate_limit_buckets WHERE policy LIKE '%;block' AND used > 0;
 CREATE VIEW IF NOT EXISTS rate_limit_usage AS
 SELECT
     policy,

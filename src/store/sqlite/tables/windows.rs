@@ -122,7 +122,7 @@ impl Entry<'_> {
 /// The windows whose counters are in force: the current one, and the one before where that counts too.
 pub(super) fn in_force(reset: &Reset) -> [i64; 2] {
     let current = reset.part.span(reset.at).start;
-    let previous = match State::unused(reset.part.policy(), reset.at) {
+    let previous = match reset.part.unused(reset.at) {
         State::Pair(_) => reset.part.span_before(reset.at).start,
         _ => current,
     };
