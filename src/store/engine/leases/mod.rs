@@ -99,7 +99,9 @@ impl Leases {
             && lease.is_of(back.from)
             && lease.is_in_force(back.part.policy().limit(), now);
         if is_theirs {
-            lease.left = lease.left.saturating_add(back.units);
+            // Never more than is used: what is given back twice must not become more than there is.
+            let used = u32::try_from(lease.usage.used).unwrap_or(u32::MAX);
+            lease.left = lease.left.saturating_add(back.units).min(used);
             self.is_outstanding.store(true, Ordering::Relaxed);
         }
         is_theirs
