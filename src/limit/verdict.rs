@@ -174,7 +174,8 @@ impl Verdict {
         let window = self
             .found
             .state
-            .effective_window(&self.policy, self.decided_at);
+            .effective_window(&self.policy, self.decided_at)
+            .max(self.blocked_for().unwrap_or_default());
         match self.retry_after() {
             Some(retry_after) => window.min(retry_after),
             None => window,

@@ -7,6 +7,7 @@
 
 mod algorithms;
 mod answers;
+mod blocks;
 mod concurrency;
 mod custom_answers;
 mod decisions;

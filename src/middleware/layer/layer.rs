@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tower_layer::Layer;
 
@@ -22,6 +23,7 @@ use crate::store::Store;
 /// | [`store`](Self::store) | an in-memory SQLite that the process shares | counters of its own: two layers never meet there |
 /// | [`name`](Self::name) | made of the numbers: `fixed-3-60s` | |
 /// | [`key`](Self::key) | the peer's IP | IPv6 by /64 |
+/// | [`block_for`](Self::block_for) | off | a refused key is blocked for a while |
 /// | [`on_store_failure`](Self::on_store_failure) | [`FailureMode::Closed`] | 503 |
 /// | [`problem`](Self::problem) | the draft's `quota-exceeded` | |
 /// | [`rejection`](Self::rejection) | none | |
@@ -80,6 +82,40 @@ impl RateLimitLayer {
     #[track_caller]
     pub fn burst(self, burst: u32) -> Self {
         self.with_only_policy(|policy| policy.try_burst(burst))
+    }
+
+    /// Blocks a key that was refused: for so long all its requests are refused, whatever is left; see
+    /// [`Policy::block_for`].
+    ///
+    /// # Panics
+    ///
+    /// When the duration is 0, longer than ten years, or has a fraction of a millisecond; and when the layer has several
+    /// policies: set it on those instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::RateLimitLayer;
+    ///
+    /// // Who tries a sixth password within a quarter of an hour waits for an hour.
+    /// let layer = RateLimitLayer::sliding(5, 900).name("login").block_for(Duration::from_hours(1));
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn block_for(self, lasts: Duration) -> Self {
+        self.block_after(1, lasts)
+    }
+
+    /// Blocks a key that was refused so many times in a row; see [`Policy::block_after`].
+    ///
+    /// # Panics
+    ///
+    /// As [`block_for`](Self::block_for), and when the number is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn block_after(self, refusals: u32, lasts: Duration) -> Self {
+        self.with_only_policy(|policy| policy.try_block_after(refusals, lasts))
     }
 
     #[track_caller]

@@ -1,0 +1,71 @@
+//! Keys that are blocked after a refusal, through a layer.
+
+use std::time::Duration;
+
+use tollgate::{Key, Policy, RateLimitLayer, key};
+use tower::Layer;
+
+use crate::support::{CLIENT, clock, from, hello, memory, send, sqlite, statuses};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+#[tokio::test]
+async fn a_blocked_client_is_told_the_whole_block_and_let_in_after_it() {
+    let clock = clock();
+    let layer = RateLimitLayer::sliding(2, 60)
+        .name("login")
+        .key(key::header(CLIENT))
+        .store(&sqlite(&clock))
+        .block_for(HOUR);
+    let service = layer.layer(hello());
+    assert_eq!(statuses(&service, "alice", 2).await, [200, 200]);
+    let refused = send(&service, from("alice")).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.headers["retry-after"], "3600");
+    assert_eq!(refused.headers["ratelimit"], "\"login\";r=0;t=3600");
+    assert_eq!(refused.json()["retry_after"], 3_600);
+    clock.advance(HOUR - Duration::from_millis(1));
+    let refused = send(&service, from("alice")).await;
+    assert_eq!(
+        (refused.status, &refused.headers["retry-after"]),
+        (429, &"1".parse().unwrap())
+    );
+    assert_eq!(statuses(&service, "bob", 1).await, [200]);
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(statuses(&service, "alice", 1).await, [200]);
+}
+
+#[tokio::test]
+async fn an_operator_sees_a_block_and_ends_it() {
+    let layer = RateLimitLayer::fixed(1, 60)
+        .name("login")
+        .key(key::header(CLIENT))
+        .store(&memory(&clock()))
+        .block_after(2, HOUR);
+    let service = layer.layer(hello());
+    assert_eq!(statuses(&service, "alice", 3).await, [200, 429, 429]);
+    let (limiter, alice) = (layer.limiter(), Key::header(CLIENT, "alice"));
+    let look = limiter.peek(&alice).await.unwrap();
+    assert_eq!(look.retry_after(), Some(HOUR));
+    assert_eq!(look.verdicts().next().unwrap().blocked_for(), Some(HOUR));
+    assert_eq!(limiter.reset(&alice).await.unwrap(), 1);
+    assert_eq!(statuses(&service, "alice", 1).await, [200]);
+}
+
+#[test]
+fn a_block_of_no_time_or_after_no_refusal_is_refused_when_it_is_built() {
+    let policy = || Policy::fixed(1, 60);
+    for (refusals, lasts) in [
+        (0, HOUR),
+        (1, Duration::ZERO),
+        (1, Duration::from_micros(1_500)),
+        (1, Duration::from_hours(11 * 366 * 24)),
+    ] {
+        assert!(policy().try_block_after(refusals, lasts).is_err());
+    }
+    assert!(
+        policy()
+            .try_block_after(1, Duration::from_millis(1))
+            .is_ok()
+    );
+}
