@@ -1,6 +1,5 @@
 //! What is known only when the work is done: more that was used, and what should not count.
 
-use super::keys::sealed::Sealed as _;
 use super::{Check, Keys, Limiter};
 use crate::limit::Decision;
 use crate::limit::few::Few;
