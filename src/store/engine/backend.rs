@@ -20,7 +20,8 @@ pub(in crate::store) trait Backend: Send + 'static {
     /// The clock is read once for all of them, as late as can be: when they are decided, and not when they were asked.
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError>;
 
-    /// Takes back units that were charged and not used, as far as they are still where they were taken from.
+    /// Takes back units that were charged and not used, as far as they are still where they were taken from, and not when
+    /// the counters were lost since: they would be those of others.
     async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
@@ -31,6 +32,9 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// Deletes the expired rows of a page, and counts them.
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError>;
+
+    /// Whether the counters were lost since this was last asked, all of them: their file was deleted, say.
+    fn take_lost(&mut self) -> bool;
 
     /// Does what must be done now and then between batches, and holds them up for as long.
     async fn maintain(&mut self) -> Result<(), StoreError>;

@@ -89,6 +89,10 @@ impl Backend for Fake {
         Ok(page_of(2, after))
     }
 
+    fn take_lost(&mut self) -> bool {
+        false
+    }
+
     async fn maintain(&mut self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -11,7 +11,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnect
 use tokio::time::sleep_until;
 
 use super::tables::schema;
-use super::{Location, OpenError, version};
+use super::watch::Watch;
+use super::{Files, Location, OpenError, version};
 use crate::clock;
 use crate::store::StoreError;
 use crate::store::engine::QUEUE_LENGTH;
@@ -55,6 +56,7 @@ pub(super) struct Database {
     is_unsound: bool,
     /// How often it was opened. A database in memory is a new one then.
     generation: u64,
+    pub(super) watch: Watch,
     restart_at: Instant,
     restart_pause: Duration,
     /// Which of `RESTARTS` is next.
@@ -68,6 +70,7 @@ impl Database {
             connection: None,
             is_unsound: false,
             generation: 0,
+            watch: Watch::new(),
             restart_at: clock::monotonic(),
             restart_pause: SHORTEST_PAUSE,
             restart_patience: 0,
@@ -154,7 +157,8 @@ impl Database {
             self.make_sound().await;
         }
         if self.connection.is_none() {
-            self.open(false).await?;
+            // The error may come to a log, which is not told of folders.
+            self.open(false).await.map_err(OpenError::without_folder)?;
         }
         self.is_unsound = true;
         self.connection.as_mut().ok_or(StoreError::Closed)
@@ -199,6 +203,20 @@ impl Database {
         Ok(())
     }
 
+    /// Closes a database whose file is not in its place any more: SQLite would go on with it, and others with what is there. The
+    /// next call opens that.
+    pub(super) async fn notice_loss(&mut self) {
+        let is_open = self.connection.is_some();
+        if !self.watch.notices_loss(&self.location, is_open) {
+            return;
+        }
+        if let Some(connection) = self.connection.take() {
+            // Nothing of it is needed any more.
+            let _ = connection.close().await;
+        }
+        self.is_unsound = false;
+    }
+
     /// How often the database was opened.
     pub(super) fn generation(&self) -> u64 {
         self.generation
@@ -239,9 +257,13 @@ impl Database {
     }
 
     async fn open(&mut self, with_probe: bool) -> Result<(), OpenError> {
-        self.location.prepare()?;
+        self.notice_loss().await;
+        self.location.prepare(self.watch.files())?;
+        // Before it is opened: should it be replaced meanwhile, that is noticed later.
+        let files = Files::at(&self.location);
         let opened = self.connect(with_probe).await;
         self.connection = Some(opened?);
+        self.watch.opened(files, &self.location);
         self.generation += 1;
         if self.generation > 1 && matches!(self.location, Location::Memory) {
             tracing::warn!(

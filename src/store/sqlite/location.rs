@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::OpenError;
+use super::{Files, OpenError, files};
 
 /// Where a database is.
 #[derive(Clone, Debug)]
@@ -90,19 +90,26 @@ impl Location {
 
     /// The file of the WAL, when there is one.
     pub(super) fn wal_path(&self) -> Option<PathBuf> {
+        self.beside("-wal")
+    }
+
+    /// The file whose name ends with more than that of the database. SQLite puts it beside the file that a link leads to.
+    pub(super) fn beside(&self, suffix: &str) -> Option<PathBuf> {
         match self {
             Self::Memory => None,
             Self::File { path, .. } => {
-                let mut wal = path.clone().into_os_string();
-                wal.push("-wal");
-                Some(wal.into())
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                let mut beside = path.into_os_string();
+                beside.push(suffix);
+                Some(beside.into())
             }
         }
     }
 
     /// Makes sure that there is a file, readable by its owner alone when it is new: keys are personal data, and SQLite
-    /// would make it readable by all. The `-wal` and `-shm` files take its mode.
-    pub(super) fn prepare(&self) -> Result<(), OpenError> {
+    /// would make it readable by all. The `-wal` and `-shm` files take its mode. What another database has left there, that
+    /// which was open before, say, is deleted.
+    pub(super) fn prepare(&self, before: Option<&Files>) -> Result<(), OpenError> {
         let Self::File {
             path, may_create, ..
         } = self
@@ -112,13 +119,18 @@ impl Location {
         if path.is_dir() {
             return Err(OpenError::IsFolder(path.clone()));
         }
-        if !may_create {
-            return if path.exists() {
-                Ok(())
-            } else {
-                Err(OpenError::NotFound(path.clone()))
-            };
+        if path.exists() {
+            if before.is_some_and(|before| !before.is_database_at(self)) {
+                let _lock = files::lock_folder_of(path)?;
+                files::clear_leftovers(self, before)?;
+            }
+            return Ok(());
         }
+        if !may_create {
+            return Err(OpenError::NotFound(path.clone()));
+        }
+        let _lock = files::lock_folder_of(path)?;
+        files::clear_leftovers(self, before)?;
         let mut options = OpenOptions::new();
         // Never a file that exists: closing a descriptor of it would drop the locks this process holds on it.
         options.write(true).create_new(true);

@@ -1,10 +1,11 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `location.rs` says which file it is, `database.rs` opens the connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables
+//! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables
 //! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes
 //! back. `give_back.rs` takes back what was not used. `room.rs` is the cap of a database in memory.
 
 mod database;
+mod files;
 mod give_back;
 mod ledger;
 mod location;
@@ -15,6 +16,7 @@ mod tables;
 mod tests;
 mod upsert;
 mod version;
+mod watch;
 
 use std::fmt;
 use std::path::Path;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::database::Database;
+use self::files::Files;
 use self::location::Location;
 pub use self::open_error::OpenError;
 use self::room::Room;
@@ -190,6 +193,7 @@ impl Backend for Sqlite {
     }
 
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
+        self.database.notice_loss().await;
         let Batch { charges, ahead } = batch;
         if let Some(room) = &mut self.room {
             return room.charge(&mut self.database, batch, clock).await;
@@ -209,6 +213,10 @@ impl Backend for Sqlite {
     }
 
     async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError> {
+        self.database.notice_loss().await;
+        if self.database.watch.has_lost() {
+            return Ok(());
+        }
         let deleted = give_back::give_back(&mut self.database, units, now).await?;
         if let Some(room) = &mut self.room {
             room.deleted(deleted);
@@ -217,14 +225,17 @@ impl Backend for Sqlite {
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
+        self.database.notice_loss().await;
         ledger::look(&mut self.database, looks, now).await
     }
 
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
+        self.database.notice_loss().await;
         tables::reset(&mut self.database, reset, after).await
     }
 
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
+        self.database.notice_loss().await;
         let page = tables::sweep(&mut self.database, now, after).await?;
         if let Some(room) = &mut self.room {
             room.deleted(page.count);
@@ -232,7 +243,12 @@ impl Backend for Sqlite {
         Ok(page)
     }
 
+    fn take_lost(&mut self) -> bool {
+        self.database.watch.take_lost()
+    }
+
     async fn maintain(&mut self) -> Result<(), StoreError> {
+        self.database.notice_loss().await;
         self.database.restart_long_wal().await
     }
 

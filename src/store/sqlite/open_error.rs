@@ -50,6 +50,22 @@ impl OpenError {
         Self::Failed(Arc::new(error))
     }
 
+    /// The error with the file's name in place of its path.
+    pub(super) fn without_folder(mut self) -> Self {
+        if let Self::NotAPath(path)
+        | Self::IsFolder(path)
+        | Self::NoFolder(path)
+        | Self::NotFound(path)
+        | Self::NotWritable(path)
+        | Self::NotADatabase(path)
+        | Self::Locked(path) = &mut self
+            && let Some(name) = path.file_name()
+        {
+            *path = PathBuf::from(name);
+        }
+        self
+    }
+
     /// The error of an opening that went through the engine.
     pub(super) fn from_store(error: StoreError) -> Self {
         if let StoreError::Database { source, .. } = &error

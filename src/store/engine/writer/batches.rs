@@ -114,12 +114,20 @@ impl<B: Backend> Writer<B> {
         if charged.as_ref().is_ok_and(|charged| charged.has_evicted) {
             self.leases.empty_all();
         }
+        self.forget_lost();
         // Before anybody is answered: the next charge finds the lease.
         self.install(&ahead, charged.as_ref().ok());
         let answers = charged.map(|charged| charged.answers);
         self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Forgets the leases of counters that are gone.
+    pub(super) fn forget_lost(&mut self) {
+        if self.backend.take_lost() {
+            self.leases.empty_all();
+        }
     }
 
     fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) {

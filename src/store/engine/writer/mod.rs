@@ -121,6 +121,7 @@ impl<B: Backend> Writer<B> {
     }
 
     async fn maintain(&mut self) {
+        self.forget_lost();
         let now = clock::monotonic();
         if now < self.maintain_at {
             return;
@@ -133,6 +134,7 @@ impl<B: Backend> Writer<B> {
         if let Err(error) = watched(&self.inbox, held, self.backend.maintain()).await {
             tracing::debug!(%error, "the upkeep of the rate limit store failed and will be tried again");
         }
+        self.forget_lost();
     }
 
     async fn close(&mut self) {

@@ -4,6 +4,7 @@ mod cap;
 mod events;
 mod leases;
 mod opening;
+mod outages;
 mod two_ways;
 mod wal;
 
