@@ -43,7 +43,17 @@ pub struct Decision {
     /// Which of them the decision speaks for.
     leading: usize,
     is_allowed: bool,
-    is_degraded: bool,
+    made: Made,
+}
+
+/// By whom a decision was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    ByStore,
+    /// At least in part by this process's memory.
+    Locally,
+    /// By nobody: what it says was not counted anywhere.
+    Uncounted,
 }
 
 impl Decision {
@@ -58,16 +68,24 @@ impl Decision {
             verdicts,
             leading,
             is_allowed,
-            is_degraded: false,
+            made: Made::ByStore,
         }
     }
 
-    /// "Allowed", said without having asked the store.
-    pub(crate) fn degraded(parts: Few<(Policy, Key)>, cost: u32, decided_at: Timestamp) -> Self {
-        let verdict = |(policy, key)| Verdict::degraded(policy, key, cost, decided_at);
+    /// "Allowed", said without having counted anything.
+    pub(crate) fn uncounted(parts: Few<(Policy, Key)>, cost: u32, decided_at: Timestamp) -> Self {
+        let verdict = |(policy, key)| Verdict::uncounted(policy, key, cost, decided_at);
         Self {
-            is_degraded: true,
+            made: Made::Uncounted,
             ..Self::new(parts.into_map(verdict))
+        }
+    }
+
+    /// This decision, which was made in this process's memory while the store gave no answer.
+    pub(crate) fn made_locally(self) -> Self {
+        Self {
+            made: Made::Locally,
+            ..self
         }
     }
 
@@ -172,11 +190,19 @@ impl Decision {
         self.leading().retry_after().filter(|_| self.is_denied())
     }
 
-    /// Whether the store failed and `FailureMode::Open` let the charge pass uncounted. What was used is unknown then,
-    /// and reported as 0.
+    /// Whether the store gave no answer and the decision was made without it: in this process's memory
+    /// (`FailureMode::Local`), at least for one of the policies, or not at all (`FailureMode::Open`, see
+    /// [`is_uncounted`](Self::is_uncounted)).
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        self.is_degraded
+        self.made != Made::ByStore
+    }
+
+    /// Whether the store gave no answer and `FailureMode::Open` let the charge pass without counting it. What was used is
+    /// unknown then, and reported as 0.
+    #[must_use]
+    pub fn is_uncounted(&self) -> bool {
+        self.made == Made::Uncounted
     }
 }
 

@@ -36,8 +36,8 @@ impl Verdict {
         }
     }
 
-    /// "Allowed", said without having asked the store.
-    pub(super) fn degraded(policy: Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
+    /// "Allowed", said without having counted anything.
+    pub(super) fn uncounted(policy: Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
         let state = State::unused(&policy, decided_at);
         Self::new(policy, key, cost, decided_at, Found::new(true, state))
     }

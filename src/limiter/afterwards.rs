@@ -1,9 +1,9 @@
 //! What is known only when the work is done: more that was used, and what should not count.
 
-use super::{Check, Keys, Limiter};
+use super::{Charged, Check, Keys, Limiter};
 use crate::limit::Decision;
 use crate::limit::few::Few;
-use crate::store::{Charge, GiveBack, Part, StoreError};
+use crate::store::{Charge, Part, StoreError};
 
 impl Limiter {
     /// Charges units that were used already: they are taken whether they fit or not. What is used may pass the limit then, and
@@ -73,31 +73,8 @@ impl Limiter {
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
         let keys = decision.verdicts().map(|verdict| verdict.key().clone());
         let parts = self.try_parts(&keys.collect::<Vec<_>>())?;
-        self.begin_refund(decision, &parts).await
-    }
-
-    /// Begins to give back what a decision about these parts has charged.
-    pub(crate) fn begin_refund(
-        &self,
-        decision: &Decision,
-        parts: &Few<Part>,
-    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
-        let has_charged = decision.is_allowed() && !decision.is_degraded() && decision.cost() > 0;
-        let units = has_charged.then(|| {
-            let taken = parts.iter().zip(decision.verdicts());
-            let back = taken.map(|(part, verdict)| GiveBack {
-                part: part.clone(),
-                units: verdict.cost(),
-                from: verdict.taken(),
-            });
-            self.store_handle().give_back(back.collect())
-        });
-        async {
-            match units {
-                Some(given_back) => given_back.await,
-                None => Ok(()),
-            }
-        }
+        let is_local = decision.is_degraded();
+        Charged::of(parts, is_local).refund(self, decision).await
     }
 
     /// Begins to charge what was used already.
@@ -107,6 +84,6 @@ impl Limiter {
         }
         let charge = Charge::forced(parts, cost);
         let reply = self.store_handle().charge(&charge);
-        Check::new(self.clone(), reply, charge.into_policies(), cost)
+        Check::forced(self.clone(), reply, charge.into_policies(), cost)
     }
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use super::{FailureMode, Limiter};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
-use crate::store::{Outcome, Part, Reply, StoreError};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reply, StoreError};
 
 /// Parts of which some were charged before under other limits, and are held to these without another charge.
 pub(crate) struct Held {
@@ -16,6 +16,8 @@ pub(crate) struct Held {
     pub(crate) verdicts: Vec<Option<Verdict>>,
     /// Those that were not.
     pub(crate) rest: Option<Few<Part>>,
+    /// Whether some were charged without the store.
+    pub(crate) is_local: bool,
 }
 
 /// A charge that is under way, or was answered at once. Dropping it abandons the answer; what was charged stays.
@@ -28,6 +30,60 @@ pub(crate) struct Check {
     cost: u32,
     /// For each part what was decided about it before, if anything was; empty when nothing was of any.
     held: Vec<Option<Verdict>>,
+    /// For each part whether something was.
+    was_held: Vec<bool>,
+    is_held_locally: bool,
+    is_forced: bool,
+    /// Whether it was charged in this process's memory.
+    is_local: bool,
+}
+
+/// What a check was about.
+#[derive(Clone, Debug)]
+pub(crate) struct Charged {
+    /// A part for each verdict.
+    pub(crate) parts: Few<Part>,
+    /// Whether each of them was charged before, by somebody else; empty when none was.
+    held: Vec<bool>,
+    /// Whether the others were charged in this process's memory.
+    is_local: bool,
+}
+
+impl Charged {
+    /// Parts that were all charged by one decision.
+    pub(super) fn of(parts: Few<Part>, is_local: bool) -> Self {
+        Self {
+            parts,
+            held: Vec::new(),
+            is_local,
+        }
+    }
+
+    /// What a decision about these parts has taken, if anything.
+    fn taken(&self, decision: &Decision) -> Vec<GiveBack> {
+        if decision.is_denied() || decision.is_uncounted() || decision.cost() == 0 {
+            return Vec::new();
+        }
+        let held = self.held.iter().copied().chain(std::iter::repeat(false));
+        let parts = self.parts.iter().zip(decision.verdicts()).zip(held);
+        let own = parts.filter(|(_, is_held)| !is_held);
+        own.map(|((part, verdict), _)| GiveBack {
+            part: part.clone(),
+            units: verdict.cost(),
+            from: verdict.taken(),
+        })
+        .collect()
+    }
+
+    /// Begins to give back what a decision about these parts has charged. It goes its way also when nobody waits for it.
+    pub(crate) fn refund(
+        &self,
+        limiter: &Limiter,
+        decision: &Decision,
+    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
+        let store = limiter.store_handle();
+        store.give_back(self.taken(decision), self.is_local)
+    }
 }
 
 impl Check {
@@ -37,7 +93,19 @@ impl Check {
             reply: Some(reply),
             parts,
             cost,
+            was_held: Vec::new(),
             held: Vec::new(),
+            is_held_locally: false,
+            is_forced: false,
+            is_local: false,
+        }
+    }
+
+    /// A check of what was used already.
+    pub(super) fn forced(limiter: Limiter, reply: Reply, parts: Few<Part>, cost: u32) -> Self {
+        Self {
+            is_forced: true,
+            ..Self::new(limiter, reply, parts, cost)
         }
     }
 
@@ -48,7 +116,11 @@ impl Check {
             reply,
             parts: held.parts,
             cost,
+            was_held: held.verdicts.iter().map(Option::is_some).collect(),
             held: held.verdicts,
+            is_held_locally: held.is_local,
+            is_forced: false,
+            is_local: false,
         }
     }
 
@@ -60,38 +132,81 @@ impl Check {
                 Some(self.decide(answer))
             }
             None => Few::collect(std::mem::take(&mut self.held).into_iter().flatten())
-                .map(|held| Ok(Decision::new(held))),
+                .map(|held| Ok(self.marked(Decision::new(held)))),
         }
     }
 
     /// What was charged, or had been before.
-    pub(crate) fn into_parts(self) -> Few<Part> {
-        self.parts
+    pub(crate) fn into_charged(self) -> Charged {
+        Charged {
+            parts: self.parts,
+            held: self.was_held,
+            is_local: self.is_local,
+        }
     }
 
     fn decide(&mut self, answer: Result<Outcome, StoreError>) -> Result<Decision, StoreError> {
         let held = std::mem::take(&mut self.held);
         match answer {
-            Ok(outcome) => Ok(decision(&self.parts, held, self.cost, &outcome)),
-            // What was refused before stays refused.
-            Err(error) => match Few::collect(held.into_iter().flatten().filter(Verdict::is_denied))
-            {
-                Some(refused) => Ok(Decision::new(refused)),
-                None => self.without_store(error),
-            },
+            Ok(outcome) => Ok(self.marked(decision(&self.parts, held, self.cost, &outcome))),
+            Err(error) => self.without_store(held, error),
         }
     }
 
-    fn without_store(&self, error: StoreError) -> Result<Decision, StoreError> {
-        match self.limiter.failure_mode() {
-            FailureMode::Closed => Err(error),
-            FailureMode::Open => {
-                let parts = self
-                    .parts
-                    .map(|part| (part.policy().clone(), part.key.clone()));
-                Ok(Decision::degraded(parts, self.cost, self.limiter.now()))
-            }
+    /// The decision, marked when what it is held to was charged without the store.
+    fn marked(&self, decision: Decision) -> Decision {
+        if self.is_held_locally {
+            decision.made_locally()
+        } else {
+            decision
         }
+    }
+
+    fn without_store(
+        &mut self,
+        held: Vec<Option<Verdict>>,
+        error: StoreError,
+    ) -> Result<Decision, StoreError> {
+        let failure_mode = self.limiter.failure_mode();
+        if failure_mode == FailureMode::Local {
+            return self.locally(held).ok_or(error);
+        }
+        // What was refused before stays refused.
+        if let Some(refused) = Few::collect(held.into_iter().flatten().filter(Verdict::is_denied)) {
+            return Ok(self.marked(Decision::new(refused)));
+        }
+        if failure_mode == FailureMode::Closed {
+            return Err(error);
+        }
+        let parts = self
+            .parts
+            .map(|part| (part.policy().clone(), part.key.clone()));
+        let store = self.limiter.store_handle();
+        store.note_uncounted();
+        Ok(Decision::uncounted(parts, self.cost, store.now()))
+    }
+
+    /// Asks this process's memory what the store was asked: `None` when it has no room.
+    fn locally(&mut self, held: Vec<Option<Verdict>>) -> Option<Decision> {
+        let is_refused = held.iter().flatten().any(Verdict::is_denied);
+        let parts = if held.is_empty() || is_refused {
+            self.parts.clone()
+        } else {
+            let parts = self.parts.iter().zip(&held);
+            let rest = parts.filter(|(_, held)| held.is_none());
+            Few::collect(rest.map(|(part, _)| part.clone()))?
+        };
+        let cost = self.cost;
+        let store = self.limiter.store_handle();
+        let outcome = if is_refused || cost == 0 {
+            store.look_locally(&Charge::new(parts, cost))
+        } else if self.is_forced {
+            store.charge_locally(&Charge::forced(parts, cost))
+        } else {
+            store.charge_locally(&Charge::new(parts, cost))
+        };
+        self.is_local = true;
+        Some(decision(&self.parts, held, cost, &outcome?).made_locally())
     }
 }
 

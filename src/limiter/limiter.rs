@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::check::decision;
 use super::{Check, FailureMode, Held, Keys};
 use crate::limit::few::Few;
-use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Timestamp, Verdict};
+use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
 use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle};
 
 /// One policy or several on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's
@@ -111,7 +111,7 @@ impl Limiter {
         }
     }
 
-    /// Sets what is answered when the store fails or misses its deadline: [`FailureMode::Closed`] by default.
+    /// Sets what is answered when the store fails or misses its deadline: [`FailureMode::Local`] by default.
     #[must_use]
     pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
         let inner = &*self.inner;
@@ -189,20 +189,17 @@ impl Limiter {
         self.inner.rules.iter().map(|rule| &rule.policy)
     }
 
-    pub(super) fn failure_mode(&self) -> FailureMode {
+    pub(crate) fn failure_mode(&self) -> FailureMode {
         self.inner.failure_mode
-    }
-
-    pub(super) fn now(&self) -> Timestamp {
-        self.store_handle().now()
     }
 
     /// Charges one unit to the key, or to one key for each policy.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the store gives no answer, unless [`FailureMode::Open`] is set, and when there are several keys, but
-    /// not as many as policies. A refusal is a [`Decision`], not an error.
+    /// [`StoreError`] when there are several keys, but not as many as policies. When the store gives no answer, with
+    /// [`FailureMode::Closed`] always, and with [`FailureMode::Local`] when the memory of this process has no room for the
+    /// key. A refusal is a [`Decision`], not an error.
     ///
     /// # Cancel safety
     ///
@@ -241,7 +238,8 @@ impl Limiter {
         Ok(decision(&parts, Vec::new(), 1, &outcome))
     }
 
-    /// Forgets what the key has used and attempted under each policy, and says how many used units that were in force.
+    /// Forgets what the key has used and attempted under each policy, and says how many used units that were in force. What
+    /// was counted in this process's memory while the store failed is forgotten too, and not in that number.
     ///
     /// # Errors
     ///
@@ -292,7 +290,7 @@ impl Limiter {
         let store = self.store_handle();
         let charge = Charge::new(parts, cost);
         let reply = if cost == 0 {
-            store.peek(charge.clone())
+            store.look(charge.clone())
         } else {
             store.charge(&charge)
         };
@@ -306,7 +304,7 @@ impl Limiter {
         let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
         let reply = if is_refused {
             let parts = held.parts.clone();
-            Some(store.peek(Charge::new(parts, cost)))
+            Some(store.look(Charge::new(parts, cost)))
         } else {
             let rest = held.rest.clone();
             rest.map(|parts| store.charge(&Charge::new(parts, cost)))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
-use crate::limiter::Limiter;
+use crate::limiter::{Charged, FailureMode, Limiter};
 use crate::store::Part;
 
 /// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
@@ -31,9 +31,16 @@ pub struct Decisions {
 struct Entry {
     decision: Decision,
     /// The counters that were charged, a part for each verdict. A refusal ends the request: nobody asks for its.
-    parts: Option<Few<Part>>,
+    charged: Option<Charged>,
     /// Where they are; kept so that a store's id is not given to another store meanwhile.
     limiter: Limiter,
+}
+
+impl Entry {
+    /// The counters that were charged.
+    fn parts(&self) -> Option<&Few<Part>> {
+        self.charged.as_ref().map(|charged| &charged.parts)
+    }
 }
 
 impl Decisions {
@@ -55,16 +62,25 @@ impl Decisions {
         self.iter().find(|decision| decision.is_denied())
     }
 
-    /// What was decided when this very counter was charged already. Without the store nothing was charged.
-    pub(super) fn of_counter(&self, limiter: &Limiter, part: &Part) -> Option<&Verdict> {
+    /// What was decided when this very counter was charged already, and what that says of it. A charge that was not
+    /// counted is none, and one in this process's memory is one only for a limiter that would have made it there too:
+    /// others are not to answer without the store what it was not asked.
+    pub(super) fn of_counter(
+        &self,
+        limiter: &Limiter,
+        part: &Part,
+    ) -> Option<(&Decision, &Verdict)> {
+        let is_local = limiter.failure_mode() == FailureMode::Local;
         let mut entries = self.entries.iter().rev();
         entries.find_map(|entry| {
-            if entry.decision.is_degraded() || entry.limiter.store_id() != limiter.store_id() {
+            let decision = &entry.decision;
+            let is_charge = !decision.is_degraded() || (is_local && !decision.is_uncounted());
+            if !is_charge || entry.limiter.store_id() != limiter.store_id() {
                 return None;
             }
-            let charged = entry.parts.as_ref()?;
+            let charged = &entry.charged.as_ref()?.parts;
             let place = charged.iter().position(|charged| charged == part)?;
-            entry.decision.verdicts().nth(place)
+            Some((decision, decision.verdicts().nth(place)?))
         })
     }
 
@@ -72,12 +88,12 @@ impl Decisions {
     pub(super) fn with(
         self,
         decision: Decision,
-        parts: Option<Few<Part>>,
+        charged: Option<Charged>,
         limiter: Limiter,
     ) -> Self {
         let entry = Entry {
             decision,
-            parts,
+            charged,
             limiter,
         };
         Self {
@@ -98,7 +114,7 @@ impl Decisions {
                 let known = |entry: &Entry| {
                     inner.entries.iter().any(|other| {
                         other.decision == entry.decision
-                            && other.parts == entry.parts
+                            && other.parts() == entry.parts()
                             && other.limiter.store_id() == entry.limiter.store_id()
                     })
                 };

@@ -54,7 +54,8 @@ pub enum Rejection {
     KeyMissing(KeyError),
     /// The server's set-up lacks what the key is made of.
     Setup(KeyError),
-    /// The store gave no answer, and the failure mode is `Closed`.
+    /// The store gave no answer, and the failure mode is `Closed`; or it is `Local`, and the memory of this process has no
+    /// room for the key either.
     Store(StoreError),
 }
 

@@ -87,7 +87,7 @@ where
                 settings,
             });
         };
-        let charged = check.into_parts();
+        let charged = check.into_charged();
         match settings.decide(answer, charged, &mut parts) {
             Course::Allowed(decisions) => {
                 let settings = Arc::clone(settings);

@@ -13,7 +13,7 @@ use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeySource, peer_ip};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError};
-use crate::limiter::{Held, Limiter};
+use crate::limiter::{Charged, Held, Limiter};
 use crate::response::{Problem, ResetFormat, fields, write_x_rate_limit};
 use crate::store::{Part, StoreError};
 
@@ -157,14 +157,18 @@ impl Settings {
         };
         let mut rest = Vec::new();
         let mut decided = Vec::new();
+        let mut is_local = false;
         for part in parts.iter() {
             match before.of_counter(&self.limiter, part) {
                 None => {
                     rest.push(part.clone());
                     decided.push((part.clone(), None));
                 }
-                Some(charged) if charged.policy() == part.policy() => {}
-                Some(charged) => decided.push((part.clone(), Some(charged.held_to(part.policy())))),
+                Some((_, charged)) if charged.policy() == part.policy() => {}
+                Some((decision, charged)) => {
+                    is_local |= decision.is_degraded();
+                    decided.push((part.clone(), Some(charged.held_to(part.policy()))));
+                }
             }
         }
         let (parts, verdicts): (Vec<_>, Vec<_>) = decided.into_iter().unzip();
@@ -176,6 +180,7 @@ impl Settings {
                 parts,
                 verdicts,
                 rest,
+                is_local,
             })),
         }
     }
@@ -184,7 +189,7 @@ impl Settings {
     pub(super) fn decide(
         &self,
         answer: Result<Decision, StoreError>,
-        charged: Few<Part>,
+        charged: Charged,
         parts: &mut Parts,
     ) -> Course {
         let before = parts.extensions.get::<Decisions>().cloned();
@@ -205,7 +210,7 @@ impl Settings {
     /// Writes what an allowed request's response gets. `decisions` ends with this layer's own.
     pub(super) fn finish<B>(&self, response: &mut Response<B>, decisions: Decisions) {
         if let Some(decision) = decisions.iter().next_back()
-            && !decision.is_degraded()
+            && !decision.is_uncounted()
         {
             self.write_fields(response, decision);
         }

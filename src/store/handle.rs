@@ -5,6 +5,7 @@
     expect(
         clippy::needless_pass_by_value,
         clippy::unused_async,
+        unused_variables,
         reason = "only stores that do I/O keep what they are asked, and answer later"
     )
 )]
@@ -18,7 +19,7 @@ use super::contract::sealed::Sealed;
 #[cfg(feature = "sqlite")]
 use super::engine::Engine;
 use super::memory::Memory;
-use super::{Charge, GiveBack, Reply, Reset, StoreError};
+use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::limit::{Policy, Timestamp};
 
 /// A store as a limiter holds it. Clones are the same store.
@@ -75,12 +76,19 @@ impl StoreHandle {
         }
     }
 
-    /// Gives back what was charged and not used. It is done, or on its way, when this returns; the future tells its end.
+    /// Gives back what was charged and not used, in the store or in this process's memory. It is done, or on its way, when
+    /// this returns; the future tells its end.
     pub(crate) fn give_back(
         &self,
         units: Vec<GiveBack>,
+        is_local: bool,
     ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
         match self {
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) if is_local => {
+                engine.local().give_back(&units);
+                Box::pin(std::future::ready(Ok(())))
+            }
             Self::Memory(memory) => {
                 memory.give_back(&units);
                 Box::pin(std::future::ready(Ok(())))
@@ -95,6 +103,42 @@ impl StoreHandle {
             Self::Memory(memory) => Reply::Ready(Ok(memory.peek(&look))),
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.peek(look),
+        }
+    }
+
+    /// Looks for a request, which is not to wait for a store that has stopped to answer.
+    pub(crate) fn look(&self, look: Charge) -> Reply {
+        match self {
+            Self::Memory(_) => self.peek(look),
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.look(look),
+        }
+    }
+
+    /// Charges this process's memory, when the store gave no answer: `None` when that has no room, or is the store itself.
+    pub(crate) fn charge_locally(&self, charge: &Charge) -> Option<Outcome> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.local().charge(charge),
+        }
+    }
+
+    /// Looks into this process's memory, when the store gave no answer: `None` when that is the store itself.
+    pub(crate) fn look_locally(&self, look: &Charge) -> Option<Outcome> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => Some(engine.local().look(look)),
+        }
+    }
+
+    /// Notes that a charge passed without being counted, since the store gave no answer.
+    pub(crate) fn note_uncounted(&self) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.local().note_uncounted(),
         }
     }
 

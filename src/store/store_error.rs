@@ -19,6 +19,8 @@ pub enum StoreError {
     Overloaded,
     /// The store did not answer within its deadline.
     DeadlineExceeded,
+    /// The store failed, or was late, several times in a row, and is not asked until it is tried again: within a second.
+    BreakerOpen,
     /// The cap on rows or keys is reached, and all that are kept belong to keys that were refused or are in use.
     Full,
     /// A limiter of several policies was given several keys, but not one for each of them. The store was not asked.
@@ -45,7 +47,11 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Closed | Self::KeyCount { .. } => false,
-            Self::Overloaded | Self::DeadlineExceeded | Self::Full | Self::Panicked => true,
+            Self::Overloaded
+            | Self::DeadlineExceeded
+            | Self::BreakerOpen
+            | Self::Full
+            | Self::Panicked => true,
             Self::Database { is_transient, .. } => *is_transient,
         }
     }
@@ -74,6 +80,9 @@ impl fmt::Display for StoreError {
             Self::Overloaded => "the rate limit store's queue is full: it gets more charges than it can write",
             Self::DeadlineExceeded => {
                 "the rate limit store did not answer in time: look for a process that holds its database locked, or a slow disk"
+            }
+            Self::BreakerOpen => {
+                "the rate limit store failed several times in a row and is not asked for a moment: look for the error before this one"
             }
             Self::Full => {
                 "the rate limit store holds as many keys as its cap allows, and none of them may go: use a store with a larger cap, or a file"

@@ -1,7 +1,7 @@
 //! Answers that a user words or makes.
 
 use http::{Method, Response};
-use tollgate::{Problem, RateLimitLayer, Rejection, key};
+use tollgate::{FailureMode, Problem, RateLimitLayer, Rejection, key};
 use tower::Layer;
 
 use crate::support::{clock, from, get, hello, login, login_in_memory, memory, send, sqlite};
@@ -78,7 +78,8 @@ async fn an_incomplete_set_up_may_be_answered_by_the_user() {
 #[tokio::test]
 async fn a_failed_store_may_be_answered_by_the_user() {
     let store = sqlite(&clock());
-    let layer = login(9, 60, &store).rejection(|why, _| Some(told(why)));
+    let layer = login(9, 60, &store).on_store_failure(FailureMode::Closed);
+    let layer = layer.rejection(|why, _| Some(told(why)));
     store.close().await.unwrap();
     let answer = send(&layer.layer(hello()), from("alice")).await;
     assert_eq!(answer.status, 503);
@@ -90,7 +91,7 @@ async fn a_failed_store_may_be_answered_by_the_user() {
 #[tokio::test]
 async fn none_leaves_each_answer_to_the_layer() {
     let store = sqlite(&clock());
-    let plain = login(0, 60, &store);
+    let plain = login(0, 60, &store).on_store_failure(FailureMode::Closed);
     let falling_back = plain.clone().rejection(|_, _| None::<Response<&str>>);
     let no_peer = login(0, 60, &store).key(key::peer_ip());
     let no_peer_falling_back = no_peer.clone().rejection(|_, _| None::<Response<&str>>);

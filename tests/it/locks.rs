@@ -21,7 +21,8 @@ async fn locked() -> (TempDir, SqliteStore, SqliteConnection) {
 #[tokio::test]
 async fn a_locked_file_is_a_503_that_says_nothing_of_it_until_it_is_free() {
     let (_folder, store, mut other) = locked().await;
-    let service = login(9, 60, &store).layer(hello());
+    let limit = login(9, 60, &store).on_store_failure(FailureMode::Closed);
+    let service = limit.layer(hello());
     let refused = send(&service, from("alice")).await;
     assert_eq!(refused.status, 503);
     let all = format!("{:?} {}", refused.headers, refused.text()).to_lowercase();
@@ -48,7 +49,8 @@ async fn an_open_limit_lets_pass_while_the_file_is_locked() {
 #[tokio::test]
 async fn nobody_hears_of_the_lock_when_many_wait_for_it() {
     let (_folder, store, mut other) = locked().await;
-    let service = login(1_000, 60, &store).layer(hello());
+    let limit = login(1_000, 60, &store).on_store_failure(FailureMode::Closed);
+    let service = limit.layer(hello());
     let tasks: Vec<_> = (0..64)
         .map(|_| {
             let service = service.clone();

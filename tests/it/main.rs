@@ -21,6 +21,7 @@ mod keys;
 mod locks;
 mod logs;
 mod nesting;
+mod outages;
 mod passing;
 mod peers;
 mod places;

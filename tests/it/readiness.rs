@@ -10,7 +10,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use tollgate::{RateLimit, RateLimitLayer, ResponseFuture, Store, key};
+use tollgate::{FailureMode, RateLimit, RateLimitLayer, ResponseFuture, Store, key};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
 use tower_test::{assert_request_eq, mock};
@@ -162,7 +162,8 @@ async fn a_permit_of_the_inner_service_is_free_when_there_is_no_key() {
 async fn a_permit_of_the_inner_service_is_free_when_the_store_fails() {
     let store = sqlite(&clock());
     store.close().await.unwrap();
-    assert_the_permit_is_free(login(9, 60, &store), from("alice"), 503).await;
+    let closed = login(9, 60, &store).on_store_failure(FailureMode::Closed);
+    assert_the_permit_is_free(closed, from("alice"), 503).await;
 }
 
 #[tokio::test]

@@ -605,15 +605,20 @@ async fn a_body_that_is_too_long_is_a_problem_document_too() {
 }
 
 #[tokio::test]
-async fn a_locked_database_is_a_503_until_it_is_free() {
+async fn a_locked_database_is_counted_beside_until_it_is_free_but_not_reset() {
     let api = Api::start();
     api.use_up("7", "/search", 1).await;
     let mut other = api.database().await;
     other.execute("BEGIN IMMEDIATE").await.unwrap();
-    let refused = api.check("7", "/search").await;
+    let checked = api.check("7", "/search").await;
+    assert_eq!(
+        (checked.status, &checked.json()["remaining"]),
+        (200, &9.into())
+    );
+    assert_eq!(api.count("7", "/search").await, 1);
+    let refused = api.reset("/rate/reset/7").await;
     assert_problem(&refused, 503, "locked");
     assert_eq!(refused.only("retry-after"), "5");
-    assert_eq!(api.count("7", "/search").await, 1);
     other.execute("ROLLBACK").await.unwrap();
     api.use_up("7", "/search", 1).await;
 }

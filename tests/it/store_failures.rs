@@ -9,6 +9,11 @@ use tower::{Layer, ServiceBuilder};
 
 use crate::support::{Answer, CLIENT, clock, from, hello, login, memory, send, sqlite, statuses};
 
+/// A `login` that refuses when its store gives no answer.
+fn closed_login(limit: u32, seconds: u64, store: &SqliteStore) -> RateLimitLayer {
+    login(limit, seconds, store).on_store_failure(FailureMode::Closed)
+}
+
 /// A store in a file, closed again.
 async fn closed_file() -> (tempfile::TempDir, SqliteStore) {
     let folder = tempfile::tempdir().unwrap();
@@ -46,14 +51,14 @@ fn assert_is_503(answer: &Answer) {
 #[tokio::test]
 async fn a_closed_store_is_a_503_problem_document_with_retry_after_and_no_fields() {
     let (_folder, store) = closed_file().await;
-    let layer = login(9, 60, &store).x_rate_limit(ResetFormat::DeltaSeconds);
+    let layer = closed_login(9, 60, &store).x_rate_limit(ResetFormat::DeltaSeconds);
     assert_is_503(&send(&layer.layer(hello()), from("alice")).await);
 }
 
 #[tokio::test]
 async fn the_503_tells_nothing_of_the_database_or_the_key() {
     let (_folder, store) = closed_file().await;
-    let answer = send(&login(9, 60, &store).layer(hello()), from("alice")).await;
+    let answer = send(&closed_login(9, 60, &store).layer(hello()), from("alice")).await;
     let all = format!("{:?} {}", answer.headers, answer.text()).to_lowercase();
     for secret in ["database", "sql", "secret-place", "alice", ".db", "closed"] {
         assert!(!all.contains(secret), "{secret} in {all}");
@@ -63,14 +68,14 @@ async fn the_503_tells_nothing_of_the_database_or_the_key() {
 #[tokio::test]
 async fn the_inner_service_does_not_run_without_the_store() {
     let (_folder, store) = closed_file().await;
-    let answer = send(&login(9, 60, &store).layer(hello()), from("alice")).await;
+    let answer = send(&closed_login(9, 60, &store).layer(hello()), from("alice")).await;
     assert!(!answer.text().contains("hello"));
 }
 
 #[tokio::test]
 async fn a_head_without_the_store_has_no_body() {
     let (_folder, store) = closed_file().await;
-    let service = login(9, 60, &store).layer(hello());
+    let service = closed_login(9, 60, &store).layer(hello());
     let whole = send(&service, from("alice")).await;
     let mut head = from("alice");
     *head.method_mut() = Method::HEAD;
@@ -118,7 +123,7 @@ async fn a_failed_inner_store_keeps_the_fields_of_the_outer_limit() {
     let (_folder, store) = closed_file().await;
     let service = ServiceBuilder::new()
         .layer(login(9, 60, &memory(&clock())).name("outer"))
-        .layer(login(9, 60, &store))
+        .layer(closed_login(9, 60, &store))
         .service(hello());
     let answer = send(&service, from("alice")).await;
     assert_eq!(answer.status, 503);
@@ -128,7 +133,9 @@ async fn a_failed_inner_store_keeps_the_fields_of_the_outer_limit() {
 #[tokio::test]
 async fn a_limiter_on_a_closed_store_returns_the_error() {
     let (_folder, store) = closed_file().await;
-    let limiter = Limiter::new(Policy::fixed(1, 60)).store(&store);
+    let limiter = Limiter::new(Policy::fixed(1, 60))
+        .store(&store)
+        .on_store_failure(FailureMode::Closed);
     let key = Key::constant("all");
     let error = limiter.check(&key).await.unwrap_err();
     assert!(matches!(error, StoreError::Closed), "{error:?}");
@@ -139,7 +146,7 @@ async fn a_limiter_on_a_closed_store_returns_the_error() {
 #[tokio::test]
 async fn the_error_answered_by_a_handler_is_the_layers_answer() {
     let (_folder, store) = closed_file().await;
-    let layer = login(9, 60, &store);
+    let layer = closed_login(9, 60, &store);
     let by_layer = send(&layer.layer(hello()), from("alice")).await;
     let error = layer
         .limiter()
@@ -195,7 +202,7 @@ async fn a_closed_limit_inside_an_open_one_on_the_same_counter_still_refuses() {
     let (_folder, store) = closed_file().await;
     for limit in [9, 3] {
         let outer = login(9, 60, &store).on_store_failure(FailureMode::Open);
-        let inner = login(limit, 60, &store);
+        let inner = closed_login(limit, 60, &store);
         let service = outer.layer(inner.layer(hello()));
         assert_is_503(&send(&service, from("alice")).await);
     }

@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(bucket.full_after(rate, at(0)), Some(1_000));
         let later = bucket.drained(rate, at(334));
         assert!(later.fits(3, 1, rate) && !later.fits(3, 2, rate));
-        assert_eq!(bucket.drained(rate, at(1_000)), Bucket::full(at(1_000)));
+        assert_eq!(bucket.drained(rate, at(1_000)).all_parts(rate), 0);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::store::Store;
 /// | [`name`](Self::name) | made of the numbers: `fixed-3-60s` | |
 /// | [`key`](Self::key) | the peer's IP | IPv6 by /64 |
 /// | [`block_for`](Self::block_for) | off | a refused key is blocked for a while |
-/// | [`on_store_failure`](Self::on_store_failure) | [`FailureMode::Closed`] | 503 |
+/// | [`on_store_failure`](Self::on_store_failure) | [`FailureMode::Local`] | this process goes on limiting by itself |
 /// | [`problem`](Self::problem) | the draft's `quota-exceeded` | |
 /// | [`rejection`](Self::rejection) | none | |
 /// | [`x_rate_limit`](Self::x_rate_limit) | off | |
@@ -145,7 +145,8 @@ impl RateLimitLayer {
         self.with(|settings| settings.set_key(source))
     }
 
-    /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Closed`], a 503.
+    /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Local`], which goes on limiting
+    /// in this process's memory until the store answers again.
     #[must_use]
     pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
         let limiter = self.limiter().on_store_failure(failure_mode);

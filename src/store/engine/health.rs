@@ -1,9 +1,10 @@
 //! Whether the store answers: one log event when that changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::local::Local;
 use crate::clock;
 use crate::store::StoreError;
 
@@ -11,9 +12,9 @@ use crate::store::StoreError;
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether the store answers.
-#[derive(Debug)]
 pub(super) struct Health {
     store: String,
+    local: Arc<Local>,
     state: Mutex<State>,
     has_told_closed: AtomicBool,
 }
@@ -28,9 +29,10 @@ enum State {
 }
 
 impl Health {
-    pub(super) fn new(store: String) -> Self {
+    pub(super) fn new(store: String, local: Arc<Local>) -> Self {
         Self {
             store,
+            local,
             state: Mutex::new(State::Answers),
             has_told_closed: AtomicBool::new(false),
         }
@@ -58,7 +60,11 @@ impl Health {
                 *last_failure = now;
                 *unanswered += count;
             }
+            // The store has just answered another charge.
+            State::Answers if matches!(error, StoreError::BreakerOpen) => {}
             State::Answers => {
+                // What limiters decide without it follows from this.
+                self.local.take_decided();
                 *state = State::Fails {
                     last_failure: now,
                     unanswered: count,
@@ -73,22 +79,121 @@ impl Health {
         }
     }
 
-    /// Notes that a batch was answered.
-    pub(super) fn answered(&self) {
+    /// Notes that a batch was answered. Whether that is told at once is up to how sure it is that the failures are over.
+    pub(super) fn answered(&self, is_sure: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Fails {
             last_failure,
             unanswered,
         } = *state
-            && clock::monotonic().duration_since(last_failure) >= QUIET_AFTER
+            && (is_sure || clock::monotonic().duration_since(last_failure) >= QUIET_AFTER)
         {
             *state = State::Answers;
             drop(state);
             tracing::info!(
                 store = self.store,
                 unanswered,
+                decided_without = self.local.take_decided(),
                 "the rate limit store answers again"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::limit::few::Few;
+    use crate::limit::{Key, Policy};
+    use crate::store::{Charge, Part, Rule};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged.
+    fn log_of(events: impl FnOnce(&Health, &Local)) -> Vec<String> {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        let local = Arc::new(Local::default());
+        let health = Health::new("limits.db".to_owned(), Arc::clone(&local));
+        tracing::subscriber::with_default(subscriber, || events(&health, &local));
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        text.lines()
+            .map(|line| line.trim_start().to_owned())
+            .collect()
+    }
+
+    fn charge() -> Charge {
+        let policy = Policy::fixed(1, 60).name("p");
+        let part = Part {
+            rule: Arc::new(Rule::new(policy.counter_name(), policy)),
+            key: Key::new("user", "alice"),
+        };
+        Charge::new(Few::one(part), 1)
+    }
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_and_with_its_numbers_when_it_is_over() {
+        let lines = log_of(|health, local| {
+            health.answered(false);
+            health.failed(&StoreError::DeadlineExceeded, 2);
+            for _ in 0..3 {
+                health.failed(&StoreError::BreakerOpen, 1);
+                assert!(local.charge(&charge()).is_some());
+            }
+            local.note_uncounted();
+            health.answered(true);
+            health.answered(true);
+        });
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("ERROR the rate limit store did not answer in time"));
+        let over = "INFO the rate limit store answers again \
+            store=\"limits.db\" unanswered=5 decided_without=4";
+        assert_eq!(lines[1], over);
+    }
+
+    #[test]
+    fn a_store_that_fails_between_answers_is_not_told_each_time() {
+        let lines = log_of(|health, _| {
+            for _ in 0..9 {
+                health.failed(&StoreError::Panicked, 1);
+                health.answered(false);
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+    }
+
+    #[test]
+    fn a_charge_that_met_the_breaker_just_before_it_closed_begins_no_outage() {
+        let lines = log_of(|health, _| health.failed(&StoreError::BreakerOpen, 1));
+        assert_eq!(lines, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_closed_store_is_told_once() {
+        let lines = log_of(|health, _| {
+            (0..3).for_each(|_| health.failed(&StoreError::Closed, 1));
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("WARN"), "{lines:?}");
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::breaker::Breaker;
 use super::health::Health;
+use super::local::Local;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
 use crate::store::{Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
@@ -36,6 +38,7 @@ pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
     pub(super) wake: Notify,
     pub(super) health: Health,
+    pub(super) breaker: Breaker,
     deadline_millis: AtomicU64,
 }
 
@@ -79,14 +82,15 @@ pub(super) struct Waiter<T> {
 }
 
 impl Inbox {
-    pub(super) fn new(name: String, starter: Starter) -> Arc<Self> {
+    pub(super) fn new(name: String, starter: Starter, local: Arc<Local>) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
                 starter: Some(starter),
                 ..Waiting::default()
             }),
             wake: Notify::new(),
-            health: Health::new(name),
+            health: Health::new(name, local),
+            breaker: Breaker::default(),
             deadline_millis: AtomicU64::new(
                 u64::try_from(DEFAULT_DEADLINE.as_millis()).unwrap_or(u64::MAX),
             ),
@@ -105,9 +109,11 @@ impl Inbox {
 
     pub(super) fn put_charge(self: &Arc<Self>, charge: Charge) -> Reply {
         if charge.is_forced {
-            return self.put(charge, |waiting| &mut waiting.forced);
+            let is_asked = || self.breaker.admits_looks(clock::monotonic);
+            return self.put(charge, is_asked, |waiting| &mut waiting.forced);
         }
-        self.put(charge, |waiting| &mut waiting.charges)
+        let is_asked = || self.breaker.admits(clock::monotonic);
+        self.put(charge, is_asked, |waiting| &mut waiting.charges)
     }
 
     pub(super) fn put_give_back(self: &Arc<Self>, units: Vec<GiveBack>) -> JobReply {
@@ -125,7 +131,13 @@ impl Inbox {
     }
 
     pub(super) fn put_look(self: &Arc<Self>, look: Charge) -> Reply {
-        self.put(look, |waiting| &mut waiting.looks)
+        self.put(look, || true, |waiting| &mut waiting.looks)
+    }
+
+    /// Looks for a request, as long as the store answers.
+    pub(super) fn put_look_of_request(self: &Arc<Self>, look: Charge) -> Reply {
+        let is_asked = || self.breaker.admits_looks(clock::monotonic);
+        self.put(look, is_asked, |waiting| &mut waiting.looks)
     }
 
     /// Asks for more of a lease; nobody waits for it.
@@ -204,6 +216,7 @@ impl Inbox {
             }
         }
         if late > 0 {
+            self.breaker.late(now, deadline);
             self.health.failed(&StoreError::DeadlineExceeded, late);
         }
         next
@@ -249,19 +262,24 @@ impl Inbox {
         (late, late_jobs)
     }
 
-    fn put(self: &Arc<Self>, ask: Charge, queue: impl FnOnce(&mut Waiting) -> &mut Queue) -> Reply {
+    fn put(
+        self: &Arc<Self>,
+        ask: Charge,
+        is_asked: impl FnOnce() -> bool,
+        queue: impl FnOnce(&mut Waiting) -> &mut Queue,
+    ) -> Reply {
         let mut waiting = match self.open() {
             Ok(waiting) => waiting,
-            Err(error) => {
-                self.health.failed(&error, 1);
-                return Reply::Ready(Err(error));
-            }
+            Err(error) => return self.refuse(error),
         };
         let queue = queue(&mut waiting);
         if queue.asks.len() >= QUEUE_LENGTH {
             drop(waiting);
-            self.health.failed(&StoreError::Overloaded, 1);
-            return Reply::Ready(Err(StoreError::Overloaded));
+            return self.refuse(StoreError::Overloaded);
+        }
+        if !is_asked() {
+            drop(waiting);
+            return self.refuse(StoreError::BreakerOpen);
         }
         let is_first = queue.asks.is_empty();
         let (waiter, answer) = Waiter::new();
@@ -272,6 +290,11 @@ impl Inbox {
             self.wake.notify_one();
         }
         Reply::Later(answer)
+    }
+
+    fn refuse(&self, error: StoreError) -> Reply {
+        self.health.failed(&error, 1);
+        Reply::Ready(Err(error))
     }
 
     /// The inbox, with the writer started; or why it takes nothing.
@@ -403,6 +426,11 @@ impl<T> Waiter<T> {
 
     fn is_cancelled(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Whether nobody has answered it yet.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.reply.is_some()
     }
 
     fn is_late(&self, now: Instant, deadline: Duration) -> bool {

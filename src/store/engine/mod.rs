@@ -6,9 +6,11 @@
 //! none of it: they spend units that were charged ahead (`leases/`).
 
 mod backend;
+mod breaker;
 mod health;
 mod inbox;
 mod leases;
+mod local;
 mod sweeper;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, Grant, Pa
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
+use self::local::Local;
 use super::handle::Users;
 use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
@@ -34,6 +37,7 @@ pub(crate) struct Engine {
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    local: Arc<Local>,
     users: Users,
 }
 
@@ -42,13 +46,20 @@ impl Engine {
     pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
         let clock = Arc::default();
         let leases = Arc::default();
-        let starter = writer::starter(backend, Arc::clone(&clock), Arc::clone(&leases));
-        let inbox = Inbox::new(name.clone(), starter);
+        let local = Arc::new(Local::new(Arc::clone(&clock)));
+        let starter = writer::starter(
+            backend,
+            Arc::clone(&clock),
+            Arc::clone(&leases),
+            Arc::clone(&local),
+        );
+        let inbox = Inbox::new(name.clone(), starter, Arc::clone(&local));
         Self {
             name,
             inbox,
             clock,
             leases,
+            local,
             users: Users::default(),
         }
     }
@@ -75,7 +86,7 @@ impl Engine {
         self.inbox.set_deadline(deadline);
     }
 
-    /// Spends from a lease, and is answered at once; or waits for the writer.
+    /// Spends from a lease, and is answered at once; or waits for the writer, unless the store has stopped to answer.
     pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         let at = self.now();
         if let Some(spent) = self.leases.spend(charge, at) {
@@ -107,13 +118,25 @@ impl Engine {
         self.inbox.put_look(look)
     }
 
+    /// Looks as [`peek`](Self::peek) does, unless the store is not asked for a moment.
+    pub(crate) fn look(&self, look: Charge) -> Reply {
+        self.inbox.put_look_of_request(look)
+    }
+
+    /// What decides while the store gives no answer.
+    pub(crate) fn local(&self) -> &Local {
+        &self.local
+    }
+
     /// Resets counters, and says how many used units that gave back.
     pub(crate) async fn reset(&self, reset: Reset) -> Result<u64, StoreError> {
+        self.local.reset(&reset);
         answer(self.inbox.put_job(Job::Reset(reset))).await
     }
 
     /// Deletes all expired rows, and says how many those were.
     pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
+        self.local.sweep();
         answer(self.inbox.put_job(Job::Sweep)).await
     }
 

@@ -1,5 +1,7 @@
 //! The engine on a backend that a test holds, breaks, and looks into.
 
+mod outages;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -61,7 +63,10 @@ impl Backend for Fake {
         Ok(Charged {
             answers: charges
                 .iter()
-                .map(|charge| Ok(admitted(charge, now)))
+                .map(|charge| match charge.parts.first().key.as_str() {
+                    "do:fill" => Err(StoreError::Full),
+                    _ => Ok(admitted(charge, now)),
+                })
                 .collect(),
             grants: Vec::new(),
             has_evicted: false,

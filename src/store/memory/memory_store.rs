@@ -42,12 +42,7 @@ impl MemoryStore {
     /// An empty store for at most 262,144 keys.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Memory {
-            rows: Mutex::default(),
-            max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
-            clock: OnceLock::new(),
-            users: Users::default(),
-        }))
+        Self(Arc::new(Memory::new(Arc::default())))
     }
 
     /// Sets how many counters are held at most, at least 1. By default 262,144.
@@ -90,11 +85,21 @@ impl Store for MemoryStore {}
 pub(crate) struct Memory {
     rows: Mutex<Rows>,
     max_keys: AtomicUsize,
-    clock: OnceLock<Clock>,
+    clock: Arc<OnceLock<Clock>>,
     users: Users,
 }
 
 impl Memory {
+    /// Nothing, and room for 262,144 keys. The clock may be set later.
+    pub(in crate::store) fn new(clock: Arc<OnceLock<Clock>>) -> Self {
+        Self {
+            rows: Mutex::default(),
+            max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
+            clock,
+            users: Users::default(),
+        }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.get().unwrap_or(&Clock::System).now()
     }
@@ -133,7 +138,13 @@ impl Memory {
     }
 
     pub(crate) fn sweep(&self) -> u64 {
-        self.rows().sweep(self.now())
+        let mut rows = self.rows();
+        let swept = rows.sweep(self.now());
+        if rows.len() == 0 {
+            // What a flood needed once need not be kept for ever.
+            *rows = Rows::default();
+        }
+        swept
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {

@@ -120,7 +120,7 @@ impl Subject {
             units: charged.cost(),
             from: charged.taken(),
         };
-        let given_back = self.store.give_back(vec![back]);
+        let given_back = self.store.give_back(vec![back], false);
         self.runtime.block_on(given_back).unwrap();
     }
 

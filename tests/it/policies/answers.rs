@@ -236,7 +236,8 @@ async fn an_open_limit_without_its_store_lets_pass_and_marks_every_policy_as_unc
 #[tokio::test]
 async fn a_closed_limit_without_its_store_is_a_503_without_fields() {
     let (_folder, store) = closed_file().await;
-    let answer = send(&burst_and_quota(&store).layer(hello()), from("alice")).await;
+    let layer = burst_and_quota(&store).on_store_failure(FailureMode::Closed);
+    let answer = send(&layer.layer(hello()), from("alice")).await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.only("retry-after"), "5");
     assert_eq!(

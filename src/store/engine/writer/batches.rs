@@ -100,6 +100,9 @@ impl<B: Backend> Writer<B> {
         }
         self.give_back(&rests, &mut queue.waiters).await;
         queue.drop_cancelled();
+        if queue.is_empty() && ahead.is_empty() {
+            return queue;
+        }
         let held = Held {
             waiters: [&mut queue.waiters, &mut []],
             jobs: waiters_of(&mut self.jobs),
@@ -115,12 +118,24 @@ impl<B: Backend> Writer<B> {
             self.leases.empty_all();
         }
         self.forget_lost();
+        self.tell_breaker(charged.is_ok(), &queue.waiters);
         // Before anybody is answered: the next charge finds the lease.
         self.install(&ahead, charged.as_ref().ok());
         let answers = charged.map(|charged| charged.answers);
         self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Tells how a call with charges went. One that came too late for all of them has been noted as late.
+    fn tell_breaker(&self, is_ok: bool, waiters: &[Waiter<Outcome>]) {
+        let inbox = &self.inbox;
+        let is_in_time = waiters.is_empty() || waiters.iter().any(Waiter::is_unanswered);
+        if !is_ok {
+            inbox.breaker.failed(clock::monotonic());
+        } else if is_in_time && inbox.breaker.answered() {
+            inbox.health.answered(true);
+        }
     }
 
     /// Forgets the leases of counters that are gone.
@@ -192,7 +207,9 @@ impl<B: Backend> Writer<B> {
                 let refusals = answers.iter().filter_map(|answer| answer.as_ref().err());
                 match refusals.clone().next() {
                     Some(error) => self.inbox.health.failed(error, refusals.count() as u64),
-                    None => self.inbox.health.answered(),
+                    // What can be looked at may be locked against charges all the same.
+                    None if self.inbox.breaker.is_open() => {}
+                    None => self.inbox.health.answered(false),
                 }
                 for (waiter, answer) in waiters.iter_mut().zip(answers) {
                     waiter.answer(answer);

@@ -94,6 +94,9 @@ impl<B: Backend> Writer<B> {
 
     pub(super) async fn sweep(&mut self) {
         let (now, after) = (self.now(), self.sweeper.after());
+        if after.is_none() {
+            self.local.sweep();
+        }
         let horizon = self.sweeper.horizon(now);
         let call = self.backend.sweep(horizon, after);
         match watched(&self.inbox, Held::default(), call).await {

@@ -19,6 +19,7 @@ use self::watched::watched;
 use super::backend::Backend;
 use super::inbox::{Held, Inbox, Job, Queue, Starter, Waiter};
 use super::leases::Leases;
+use super::local::Local;
 use super::sweeper::Sweeper;
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
@@ -29,6 +30,7 @@ pub(super) fn starter<B: Backend>(
     backend: B,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    local: Arc<Local>,
 ) -> Starter {
     Box::new(move |inbox| {
         // Its own runtime, for its timer alone: a caller's runtime may end, and may have its time paused by a test.
@@ -43,6 +45,7 @@ pub(super) fn starter<B: Backend>(
                 inbox,
                 clock,
                 leases,
+                local,
                 give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
                 jobs: VecDeque::new(),
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
@@ -72,6 +75,7 @@ struct Writer<B> {
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    local: Arc<Local>,
     give_back_at: Instant,
     jobs: VecDeque<Running>,
     sweeper: Sweeper,

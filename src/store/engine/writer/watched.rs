@@ -17,6 +17,7 @@ pub(super) async fn watched<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let mut call = pin!(call);
+    inbox.breaker.began();
     loop {
         let look_again_at = inbox.fail_late(&mut held);
         let mut timer = pin!(sleep_until(look_again_at.into()));

@@ -1,8 +1,8 @@
 //! Files that are deleted, replaced and locked, folders that are gone, disks that are full.
 
 use super::*;
+use crate::limit::algorithm::Taken;
 use crate::store::Reply;
-use crate::store::engine::GiveBack;
 
 /// A backend whose next call comes after a rest.
 async fn used_after_rest(backend: &mut Sqlite, key: &str) -> u64 {
@@ -199,12 +199,16 @@ async fn units_of_a_lost_file_are_not_given_back_to_the_new_one() {
     let window_start = part.span(Timestamp::from_unix_millis(NOW)).start;
     let back = GiveBack {
         part,
-        window_start,
-        epoch: 0,
         units: 2,
+        from: Taken::Window {
+            start: window_start,
+            epoch: 0,
+        },
     };
     one.database.watch.rest();
-    one.give_back(&[back]).await.unwrap();
+    one.give_back(&[back], Timestamp::from_unix_millis(NOW))
+        .await
+        .unwrap();
     assert_eq!(used_by(&mut other, "a").await, 2);
 }
 
@@ -243,4 +247,60 @@ async fn leases_end_with_the_file_that_they_were_taken_from() {
         .state
         .used(&Policy::fixed(9, 60), outcome.at);
     assert_eq!(used, 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_decided_in_memory_until_there_is_room() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    let pages = sqlx::query("PRAGMA max_page_count = 40");
+    backend.database.fetch_all(pages).await.unwrap();
+    let engine = Engine::new("limits.db".to_owned(), backend);
+    engine.set_clock(Clock::Manual(clock_at(NOW)));
+    engine.set_deadline(PATIENCE);
+    let mut key = 0;
+    let error = loop {
+        key += 1;
+        if let Err(error) = engine.charge(&charge(key, 1)).await {
+            break error;
+        }
+    };
+    assert!(error.is_transient(), "{error:?}");
+    for is_admitted in [true, false] {
+        let outcome = engine.local().charge(&charge(key, 1)).unwrap();
+        assert_eq!(outcome.is_admitted(), is_admitted);
+    }
+    let mut other = other_connection(&path).await;
+    other
+        .execute("DELETE FROM rate_limit_windows")
+        .await
+        .unwrap();
+    until(async || engine.charge(&charge("later", 1)).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_lasts_is_not_waited_for_again_and_again() {
+    let (_folder, path) = folder();
+    let store = open(&path).await;
+    let leased = charge("leased", 10_000);
+    for _ in 0..500 {
+        store.engine.charge(&leased).await.unwrap();
+    }
+    let mut other = other_connection(&path).await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    until(async || {
+        let answer = store.engine.charge(&charge("a", 9)).await;
+        matches!(answer, Err(StoreError::BreakerOpen))
+    })
+    .await;
+    let reply = store.engine.charge(&leased);
+    assert!(
+        matches!(reply, Reply::Ready(Ok(_))),
+        "a lease is exact: {reply:?}"
+    );
+    let looked = store.engine.peek(charge("a", 9)).await;
+    assert!(looked.is_ok(), "an operator can look: {looked:?}");
+    other.execute("ROLLBACK").await.unwrap();
+    until(async || store.engine.charge(&charge("a", 9)).await.is_ok()).await;
 }
