@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::request::Parts;
 
-use super::{KeyError, KeyExtractor, KeySource};
+use super::{KeyError, KeyExtractor, KeySource, Normalize};
 use crate::limit::{Key, KeyValue};
 
 /// One counter for all requests: `constant:<value>`.
@@ -19,21 +19,37 @@ use crate::limit::{Key, KeyValue};
 /// ```
 #[must_use]
 pub fn constant(value: impl KeyValue) -> KeySource {
-    KeySource::new(Constant(Key::constant(value)))
+    let mut bytes = Vec::new();
+    value.with_bytes(&mut |value| bytes = value.to_vec());
+    KeySource::new(Constant {
+        key: Key::constant(&bytes),
+        value: bytes,
+    })
 }
 
-struct Constant(Key);
+struct Constant {
+    value: Vec<u8>,
+    key: Key,
+}
 
 impl KeyExtractor for Constant {
     fn extract(&self, _: &Parts) -> Result<Option<Key>, KeyError> {
-        Ok(Some(self.0.clone()))
+        Ok(Some(self.key.clone()))
     }
 
     fn describe(&self) -> Cow<'static, str> {
         Cow::Borrowed("constant")
     }
 
-    fn key_of(&self, value: &str) -> Key {
+    fn key_of(&self, value: &[u8]) -> Key {
         Key::constant(value)
+    }
+
+    fn extract_normalized(
+        &self,
+        _: &Parts,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        Ok(normalize.fixed_key(&self.key, &self.value, |value| Key::constant(value)))
     }
 }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use http::request::Parts;
 
-use super::{IntoKey, KeyError, KeyExtractor, KeySource};
+use super::{IntoKey, KeyError, KeyExtractor, KeySource, Normalize};
 use crate::limit::Key;
 
 /// What an authentication layer put into the request's extensions: a value of type `T`, of which the closure makes an
@@ -61,10 +61,7 @@ struct Extension<T, F> {
 
 impl<T: Send + Sync + 'static, F: ExtensionKey<T>> KeyExtractor for Extension<T, F> {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        match parts.extensions.get::<T>() {
-            Some(value) => (self.key_of)(value).into_key(&key_of_kind::<T>),
-            None => Ok(None),
-        }
+        self.extract_normalized(parts, Normalize::NOT)
     }
 
     fn missing(&self) -> KeyError {
@@ -79,8 +76,19 @@ impl<T: Send + Sync + 'static, F: ExtensionKey<T>> KeyExtractor for Extension<T,
         Cow::Owned(format!("extension {}", short_name::<T>()))
     }
 
-    fn key_of(&self, value: &str) -> Key {
-        key_of_kind::<T>(value.as_bytes())
+    fn key_of(&self, value: &[u8]) -> Key {
+        key_of_kind::<T>(value)
+    }
+
+    fn extract_normalized(
+        &self,
+        parts: &Parts,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        match parts.extensions.get::<T>() {
+            Some(value) => (self.key_of)(value).into_key(&key_of_kind::<T>, normalize),
+            None => Ok(None),
+        }
     }
 }
 

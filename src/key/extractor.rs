@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::net::IpAddr;
 
 use http::request::Parts;
 
+use super::{KeySource, Normalize};
 use crate::limit::Key;
 
 /// Makes a key of a request's head.
 ///
-/// Implement it for a source that is not in [`key`](crate::key), or use [`from_fn`](crate::key::from_fn).
+/// A [`KeySource`] is one. Implement it for a source that is not in [`key`](crate::key), or use
+/// [`from_fn`](crate::key::from_fn).
 ///
 /// It runs for each request before anything is charged, so it must not block. What a client sends must neither make it
 /// panic nor decide which of several headers is believed.
@@ -20,7 +23,7 @@ use crate::limit::Key;
 /// ```
 /// use http::request::Parts;
 /// use tollgate::{Key, RateLimitLayer};
-/// use tollgate::key::{KeyError, KeyExtractor, KeySource};
+/// use tollgate::key::{KeyError, KeyExtractor};
 ///
 /// struct Tenant;
 ///
@@ -31,8 +34,14 @@ use crate::limit::Key;
 ///     }
 /// }
 ///
-/// let layer = RateLimitLayer::fixed(100, 60).key(KeySource::new(Tenant));
+/// let layer = RateLimitLayer::fixed(100, 60).key(Tenant);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no source of keys",
+    label = "not a source of keys",
+    note = "take one of `tollgate::key`, like `key::header(…)` or `key::peer_ip()`",
+    note = "a closure is made one by `key::from_fn(|parts| …)`, one of an extension by `key::extension(|user: &User| …)`"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The request's key; `Ok(None)` when this source has none, so that the next one is asked.
     ///
@@ -51,9 +60,57 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Cow::Borrowed("custom")
     }
 
-    /// The key that stands in for a missing one of this source, with a value of its own kind.
-    fn key_of(&self, value: &str) -> Key {
+    /// The key that this source makes of a value, with a value of its own kind.
+    fn key_of(&self, value: &[u8]) -> Key {
         Key::new("custom", value)
+    }
+
+    /// The client's address, not grouped, for a source that makes its key of one; `None` when this source has no key for
+    /// the request.
+    fn address(&self, parts: &Parts) -> Option<IpAddr> {
+        let _ = parts;
+        None
+    }
+
+    /// Whether [`address`](Self::address) may ever know one.
+    fn has_address(&self) -> bool {
+        false
+    }
+
+    /// As `extract`, with each value as `normalize` gives it. A source overrides it whose values may be over 64 bytes:
+    /// of those a key has only a hash.
+    #[doc(hidden)]
+    fn extract_normalized(
+        &self,
+        parts: &Parts,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        match self.extract(parts)? {
+            Some(key) => normalize.whole_key(key),
+            None => Ok(None),
+        }
+    }
+
+    /// As `key_of`, with the value as `normalize` gives it.
+    #[doc(hidden)]
+    fn normalized_key_of(&self, value: &[u8], normalize: Normalize<'_>) -> Key {
+        self.key_of(&normalize.value(value))
+    }
+
+    /// As `missing`, for a source of which more than one thing may be missing.
+    #[doc(hidden)]
+    fn missing_in(&self, parts: &Parts, normalize: Normalize<'_>) -> KeyError {
+        let _ = (parts, normalize);
+        self.missing()
+    }
+
+    /// The source as a chain holds it.
+    #[doc(hidden)]
+    fn into_source(self) -> KeySource
+    where
+        Self: Sized,
+    {
+        KeySource::new(self)
     }
 }
 

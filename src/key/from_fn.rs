@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use super::{IntoKey, KeyError, KeyExtractor, KeySource};
+use super::{IntoKey, KeyError, KeyExtractor, KeySource, Normalize};
 use crate::limit::Key;
 
 /// A function of the request's head. A bare value becomes `custom:<value>`; return a [`Key`] to name its kind.
@@ -30,6 +30,14 @@ struct FromFn<F>(F);
 
 impl<K: IntoKey, F: Fn(&Parts) -> K + Send + Sync + 'static> KeyExtractor for FromFn<F> {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        (self.0)(parts).into_key(&|value| Key::new("custom", value))
+        self.extract_normalized(parts, Normalize::NOT)
+    }
+
+    fn extract_normalized(
+        &self,
+        parts: &Parts,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        (self.0)(parts).into_key(&|value| Key::new("custom", value), normalize)
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::HeaderName;
 use http::request::Parts;
 
-use super::{KeyError, KeyExtractor, KeySource};
+use super::{KeyError, KeyExtractor, KeySource, Normalize};
 use crate::limit::Key;
 use crate::limit::key::Kind;
 
@@ -47,22 +47,7 @@ struct Header {
 
 impl KeyExtractor for Header {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        let mut values = parts.headers.get_all(&self.name).iter();
-        let Some(value) = values.next() else {
-            return Ok(None);
-        };
-        if values.next().is_some() {
-            let message = format!(
-                "the header {} was sent more than once: send it once",
-                self.name
-            );
-            return Err(KeyError::client(message));
-        }
-        let value = value.as_bytes();
-        if value.trim_ascii().is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(self.kind.key(value)))
+        self.extract_normalized(parts, Normalize::NOT)
     }
 
     fn missing(&self) -> KeyError {
@@ -76,7 +61,26 @@ impl KeyExtractor for Header {
         Cow::Owned(format!("header {}", self.name))
     }
 
-    fn key_of(&self, value: &str) -> Key {
+    fn key_of(&self, value: &[u8]) -> Key {
         self.kind.key(value)
+    }
+
+    fn extract_normalized(
+        &self,
+        parts: &Parts,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        let mut values = parts.headers.get_all(&self.name).iter();
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
+        if values.next().is_some() {
+            let message = format!(
+                "the header {} was sent more than once: send it once",
+                self.name
+            );
+            return Err(KeyError::client(message));
+        }
+        Ok(normalize.key(value.as_bytes(), |value| self.kind.key(value)))
     }
 }

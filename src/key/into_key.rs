@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::KeyError;
+use super::{KeyError, Normalize};
 use crate::limit::{Key, KeyValue};
 
 /// What a closure of [`extension`](super::extension) or [`from_fn`](super::from_fn) may return.
@@ -12,35 +12,53 @@ use crate::limit::{Key, KeyValue};
 pub trait IntoKey {
     /// The key; a bare value becomes `kind_of(value)`.
     #[doc(hidden)]
-    fn into_key(self, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError>;
+    fn into_key(
+        self,
+        kind_of: &dyn Fn(&[u8]) -> Key,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError>;
 }
 
 impl IntoKey for Key {
-    fn into_key(self, _: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError> {
-        Ok(Some(self))
+    fn into_key(
+        self,
+        _: &dyn Fn(&[u8]) -> Key,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        normalize.whole_key(self)
     }
 }
 
 impl<T: IntoKey> IntoKey for Option<T> {
-    fn into_key(self, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError> {
-        self.map_or(Ok(None), |key| key.into_key(kind_of))
+    fn into_key(
+        self,
+        kind_of: &dyn Fn(&[u8]) -> Key,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        self.map_or(Ok(None), |key| key.into_key(kind_of, normalize))
     }
 }
 
 impl<T: IntoKey> IntoKey for Result<T, KeyError> {
-    fn into_key(self, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError> {
-        self?.into_key(kind_of)
+    fn into_key(
+        self,
+        kind_of: &dyn Fn(&[u8]) -> Key,
+        normalize: Normalize<'_>,
+    ) -> Result<Option<Key>, KeyError> {
+        self?.into_key(kind_of, normalize)
     }
 }
 
 macro_rules! into_key_as_value {
     ($($type:ty),*) => { $(
         impl IntoKey for $type {
-            fn into_key(self, kind_of: &dyn Fn(&[u8]) -> Key) -> Result<Option<Key>, KeyError> {
+            fn into_key(
+                self,
+                kind_of: &dyn Fn(&[u8]) -> Key,
+                normalize: Normalize<'_>,
+            ) -> Result<Option<Key>, KeyError> {
                 let mut key = None;
-                self.with_bytes(&mut |bytes| {
-                    key = (!bytes.trim_ascii().is_empty()).then(|| kind_of(bytes));
-                });
+                self.with_bytes(&mut |bytes| key = normalize.key(bytes, kind_of));
                 Ok(key)
             }
         }

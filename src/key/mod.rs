@@ -24,12 +24,19 @@
 //!     .key(key::extension(|user: &UserId| Key::new("user", user.0)).or(key::peer_ip()));
 //! ```
 
+mod both;
 mod constant;
 mod extension;
 mod extractor;
 mod from_fn;
+mod grouping;
+mod hashed;
 mod header;
 mod into_key;
+#[cfg(feature = "axum")]
+mod matched_route;
+mod method;
+mod normalized;
 mod peer_ip;
 mod source;
 
@@ -39,5 +46,9 @@ pub use self::extractor::{KeyError, KeyExtractor};
 pub use self::from_fn::from_fn;
 pub use self::header::header;
 pub use self::into_key::IntoKey;
+#[cfg(feature = "axum")]
+pub use self::matched_route::matched_route;
+pub use self::method::method;
+use self::normalized::Normalize;
 pub use self::peer_ip::{PeerAddr, peer_ip, peer_ip_by_prefix};
 pub use self::source::KeySource;

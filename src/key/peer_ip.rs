@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
 
+use super::grouping::Grouping;
 use super::{KeyError, KeyExtractor, KeySource};
 use crate::limit::Key;
-use crate::limit::key::DEFAULT_IPV6_PREFIX;
 
-const MISSING: &str = if cfg!(feature = "axum") {
+/// What a server lacks that does not say who the peer is.
+pub(super) const NO_PEER: &str = if cfg!(feature = "axum") {
     "the peer's address is not known: serve the router with \
      into_make_service_with_connect_info::<SocketAddr>(), or put a tollgate::key::PeerAddr into the request's \
      extensions (hyper), or add .or(…) for requests without an address"
@@ -26,7 +27,7 @@ const MISSING: &str = if cfg!(feature = "axum") {
 /// It is read from [`PeerAddr`], or else, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>` or
 /// `MockConnectInfo<SocketAddr>`. Without any of them the answer is a 500 that says what to add.
 ///
-/// Behind a proxy this is the proxy's address, the same for all clients.
+/// Behind a proxy this is the proxy's address, the same for all clients: see [`client_ip`](super::client_ip).
 ///
 /// # Examples
 ///
@@ -37,7 +38,7 @@ const MISSING: &str = if cfg!(feature = "axum") {
 /// ```
 #[must_use]
 pub fn peer_ip() -> KeySource {
-    peer_ip_by_prefix(DEFAULT_IPV6_PREFIX)
+    KeySource::new(PeerIp(Grouping::DEFAULT))
 }
 
 /// The peer's address, with IPv6 addresses grouped by their leading `ipv6_prefix` bits.
@@ -57,11 +58,7 @@ pub fn peer_ip() -> KeySource {
 #[must_use]
 #[track_caller]
 pub fn peer_ip_by_prefix(ipv6_prefix: u8) -> KeySource {
-    assert!(
-        (1..=128).contains(&ipv6_prefix),
-        "an IPv6 prefix has 1 to 128 bits, not {ipv6_prefix}: 64 is the usual one"
-    );
-    KeySource::new(PeerIp { ipv6_prefix })
+    KeySource::new(PeerIp(Grouping::by(ipv6_prefix)))
 }
 
 /// The peer's address, for servers without a framework: put it into the request's extensions where the connection is
@@ -80,46 +77,53 @@ pub fn peer_ip_by_prefix(ipv6_prefix: u8) -> KeySource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
 
-struct PeerIp {
-    ipv6_prefix: u8,
-}
+struct PeerIp(Grouping);
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Option<Key>, KeyError> {
-        Ok(peer(parts).map(|address| Key::ip_by_prefix(address, self.ipv6_prefix)))
+        Ok(peer(parts).map(|address| self.0.key(address)))
     }
 
     fn missing(&self) -> KeyError {
-        KeyError::server(MISSING)
+        KeyError::server(NO_PEER)
     }
 
     fn describe(&self) -> Cow<'static, str> {
-        if self.ipv6_prefix == DEFAULT_IPV6_PREFIX {
-            Cow::Borrowed("peer ip")
-        } else {
-            Cow::Owned(format!("peer ip (IPv6 by /{})", self.ipv6_prefix))
-        }
+        self.0.describe("peer ip")
     }
 
-    fn key_of(&self, value: &str) -> Key {
-        Key::new("ip", value)
+    fn key_of(&self, value: &[u8]) -> Key {
+        self.0.key_of(value)
+    }
+
+    fn address(&self, parts: &Parts) -> Option<IpAddr> {
+        peer(parts)
+    }
+
+    fn has_address(&self) -> bool {
+        true
     }
 }
 
-fn peer(parts: &Parts) -> Option<IpAddr> {
+/// The peer's address, IPv4 also when it is mapped into IPv6.
+pub(super) fn peer(parts: &Parts) -> Option<IpAddr> {
+    connected(parts).map(|address| address.ip().to_canonical())
+}
+
+fn connected(parts: &Parts) -> Option<SocketAddr> {
     let extensions = &parts.extensions;
     if let Some(PeerAddr(address)) = extensions.get() {
-        return Some(address.ip());
+        return Some(*address);
     }
     #[cfg(feature = "axum")]
     {
         use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 
         if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
-            return Some(address.ip());
+            return Some(*address);
         }
         if let Some(MockConnectInfo(address)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
-            return Some(address.ip());
+            return Some(*address);
         }
     }
     None

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Method, Response};
 
 use super::{Decisions, Rejection};
-use crate::key::{KeyError, KeySource, peer_ip};
+use crate::key::{KeyError, KeyExtractor as _, KeySource, peer_ip};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError};
 use crate::limiter::{Charged, Held, Limiter};
@@ -139,7 +139,7 @@ impl Settings {
         self.limiter.announce(|place| {
             let own = place.checked_sub(sharing);
             let own = own.and_then(|own| self.own_keys.get(own));
-            Some(own.unwrap_or(&self.key).key.describe())
+            Some(own.unwrap_or(&self.key).key.describe().into_owned())
         });
     }
 

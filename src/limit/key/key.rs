@@ -45,7 +45,7 @@ pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Text);
+pub struct Key(pub(super) Text);
 
 impl Key {
     /// A key of one part. The kind says what the value is: `user`, `tenant`, `route`.
@@ -307,6 +307,9 @@ mod tests {
             (Key::header("a|b%c", "v"), "header/a%7Cb%25c:v"),
             (Key::header("x", [0xA1, 0xB1].as_slice()), "header/x:%A1%B1"),
             (Key::constant("all"), "constant:all"),
+            (Key::new("route", "/user/{id}"), "route:/user/{id}"),
+            (Key::new("route", "unmatched"), "route:unmatched"),
+            (Key::new("method", "POST"), "method:POST"),
             (
                 Key::new("user", 42).and("route", "/login"),
                 "user:42|route:/login",

@@ -88,10 +88,7 @@ pub(super) enum Place {
 /// Writes a kind, a qualifier or a value.
 pub(super) fn write_component(text: &mut Text, bytes: &[u8], place: Place) {
     if bytes.len() > LONGEST_PART {
-        text.push(BEFORE_HASH);
-        for byte in &Sha256::digest(bytes)[..HASH_BYTES] {
-            let _ = write!(text, "{byte:02x}");
-        }
+        write_hash(text, &Sha256::digest(bytes));
         return;
     }
     if let Ok(plain) = str::from_utf8(bytes)
@@ -109,6 +106,14 @@ pub(super) fn write_component(text: &mut Text, bytes: &[u8], place: Place) {
             }
         }
         write_escaped(text, chunk.invalid());
+    }
+}
+
+/// Writes the first half of a hash of 256 bits, as it stands for a value.
+pub(super) fn write_hash(text: &mut Text, hash: &[u8]) {
+    text.push(BEFORE_HASH);
+    for byte in hash.iter().take(HASH_BYTES) {
+        let _ = write!(text, "{byte:02x}");
     }
 }
 

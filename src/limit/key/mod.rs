@@ -6,8 +6,10 @@
 )]
 mod key;
 mod key_encoding;
+mod rewriting;
 mod text;
 
 pub(crate) use self::key::{DEFAULT_IPV6_PREFIX, Kind};
 pub use self::key::{Key, KeyPart, ParseKeyError};
 pub use self::key_encoding::KeyValue;
+pub(crate) use self::rewriting::StoredValue;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::RateLimitLayer;
-use crate::key::KeySource;
+use crate::key::KeyExtractor;
 use crate::limit::{Policies, Policy, PolicyError};
 use crate::middleware::settings::Settings;
 
@@ -133,7 +133,7 @@ impl RateLimitLayer {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn and(self, policy: Policy, key: KeySource) -> Self {
+    pub fn and(self, policy: Policy, key: impl KeyExtractor) -> Self {
         match self.try_and(policy, key) {
             Ok(layer) => layer,
             Err(error) => panic!("{error}"),
@@ -145,8 +145,8 @@ impl RateLimitLayer {
     /// # Errors
     ///
     /// [`PolicyError`] when a policy of that name is there already.
-    pub fn try_and(mut self, policy: Policy, key: KeySource) -> Result<Self, PolicyError> {
-        Arc::make_mut(&mut self.settings).add(policy, key)?;
+    pub fn try_and(mut self, policy: Policy, key: impl KeyExtractor) -> Result<Self, PolicyError> {
+        Arc::make_mut(&mut self.settings).add(policy, key.into_source())?;
         Ok(self)
     }
 }

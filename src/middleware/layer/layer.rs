@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use crate::key::KeySource;
+use crate::key::KeyExtractor;
 use crate::limit::{Policy, PolicyError};
 use crate::limiter::{FailureMode, Limiter};
 use crate::middleware::RateLimit;
@@ -141,8 +141,8 @@ impl RateLimitLayer {
     /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key). Policies that were added
     /// with [`and`](Self::and) keep their own.
     #[must_use]
-    pub fn key(self, source: KeySource) -> Self {
-        self.with(|settings| settings.set_key(source))
+    pub fn key(self, source: impl KeyExtractor) -> Self {
+        self.with(|settings| settings.set_key(source.into_source()))
     }
 
     /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Local`], which goes on limiting
