@@ -25,6 +25,7 @@
 //! ```
 
 mod both;
+mod client_ip;
 mod constant;
 mod extension;
 mod extractor;
@@ -36,10 +37,12 @@ mod into_key;
 #[cfg(feature = "axum")]
 mod matched_route;
 mod method;
+mod networks;
 mod normalized;
 mod peer_ip;
 mod source;
 
+pub use self::client_ip::{ForwardedHeader, TrustedProxies, client_ip, client_ip_by_prefix};
 pub use self::constant::constant;
 pub use self::extension::{ExtensionKey, extension};
 pub use self::extractor::{KeyError, KeyExtractor};
@@ -49,6 +52,7 @@ pub use self::into_key::IntoKey;
 #[cfg(feature = "axum")]
 pub use self::matched_route::matched_route;
 pub use self::method::method;
+pub use self::networks::NetworkError;
 use self::normalized::Normalize;
 pub use self::peer_ip::{PeerAddr, peer_ip, peer_ip_by_prefix};
 pub use self::source::KeySource;

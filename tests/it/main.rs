@@ -8,6 +8,7 @@
 mod algorithms;
 mod answers;
 mod blocks;
+mod client_ip;
 mod concurrency;
 mod custom_answers;
 mod decisions;
