@@ -40,7 +40,7 @@
 //! | | default | |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
-//! | `axum` | yes | reads axum's `ConnectInfo`, and lets a handler return a [`Rejection`] |
+//! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.
@@ -84,6 +84,8 @@ mod pages {
     mod algorithms {}
     #[doc = include_str!("../docs/keys.md")]
     mod keys {}
+    #[doc = include_str!("../docs/proxies.md")]
+    mod proxies {}
     #[doc = include_str!("../docs/sqlite.md")]
     mod sqlite {}
 }

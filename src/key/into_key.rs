@@ -9,6 +9,11 @@ use crate::limit::{Key, KeyValue};
 ///
 /// A [`Key`], or a bare value (text, bytes, a number, an address) whose kind is that of the source; either of them in an
 /// `Option`, where `None` asks the next source, or in a `Result`. Text or bytes that are empty or blank are `None`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be made a key",
+    note = "return text, bytes, a number, an address or a `Key`, each of them owned, or one of them in an `Option` or a \
+            `Result<_, KeyError>`"
+)]
 pub trait IntoKey {
     /// The key; a bare value becomes `kind_of(value)`.
     #[doc(hidden)]

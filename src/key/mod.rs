@@ -1,13 +1,17 @@
 //! Where a request's [`Key`](crate::Key) comes from.
 //!
-//! A layer asks one [`KeySource`]: the peer's address by default, a header, what an authentication layer put into the
-//! extensions, a constant, or a function. Sources are chained with [`KeySource::or`].
+//! A layer asks one [`KeySource`]: the peer's address by default, the client's behind proxies, a header, what an
+//! authentication layer put into the extensions, the route, the method, a constant, or a function. Sources are chained
+//! with [`KeySource::or`], and joined to keys of several parts with [`KeySource::and`].
 //!
 //! | source | finds nothing when | answer then, unless another source follows |
 //! | --- | --- | --- |
 //! | [`peer_ip`] | the server does not make the peer's address known | 500: the set-up is incomplete |
+//! | [`client_ip`] | the same | the same |
 //! | [`header`] | the header is missing, empty or blank | 400: the client must send it |
 //! | [`extension`] | nothing put the value there, or the closure gave nothing | 500: the set-up is incomplete |
+//! | `matched_route` (feature `axum`) | the layer stands around the router | 500: the set-up is wrong |
+//! | [`method`] | never | |
 //! | [`constant`] | never | |
 //! | [`from_fn`] | the function gave nothing | 400 |
 //!
