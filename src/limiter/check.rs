@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{FailureMode, Limiter};
+use super::{FailureMode, Limiter, events};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
 use crate::store::{Charge, GiveBack, Outcome, Part, Reply, StoreError};
@@ -132,7 +132,7 @@ impl Check {
                 Some(self.decide(answer))
             }
             None => Few::collect(std::mem::take(&mut self.held).into_iter().flatten())
-                .map(|held| Ok(self.marked(Decision::new(held)))),
+                .map(|held| self.told(Ok(self.marked(Decision::new(held))))),
         }
     }
 
@@ -147,10 +147,19 @@ impl Check {
 
     fn decide(&mut self, answer: Result<Outcome, StoreError>) -> Result<Decision, StoreError> {
         let held = std::mem::take(&mut self.held);
-        match answer {
+        let decision = match answer {
             Ok(outcome) => Ok(self.marked(decision(&self.parts, held, self.cost, &outcome))),
             Err(error) => self.without_store(held, error),
+        };
+        self.told(decision)
+    }
+
+    /// The decision, which whoever listens has been told then. Why there is none, the store tells.
+    fn told(&self, decision: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
+        if let Ok(decision) = &decision {
+            events::decided(decision, self.limiter.is_shadow());
         }
+        decision
     }
 
     /// The decision, marked when what it is held to was charged without the store.

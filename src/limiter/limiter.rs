@@ -1,9 +1,10 @@
 //! A policy on a store.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use super::check::decision;
+use super::setup::Setup;
 use super::{Check, FailureMode, Held, Keys};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
@@ -49,11 +50,7 @@ pub struct Limiter {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) rules: Few<Arc<Rule>>,
-    /// `None` is the store that the process shares.
-    pub(super) store: Option<StoreHandle>,
-    /// Tells this limiter, and its clones, from all others in the process.
-    pub(super) owner: u64,
-    failure_mode: FailureMode,
+    pub(super) setup: Setup,
     pub(super) is_announced: AtomicBool,
 }
 
@@ -78,23 +75,13 @@ impl Limiter {
     ///
     /// [`PolicyError`] when there is no policy, or two have the same name, without regard to case.
     pub fn try_new(policies: impl Into<Policies>) -> Result<Self, PolicyError> {
-        static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
-        let policies = policies.into().checked()?;
-        let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
-        Ok(Self::of(policies, None, owner, FailureMode::default()))
+        Ok(Self::of(policies.into().checked()?, Setup::new()))
     }
 
     /// Counts in this store, which other limiters and other processes may share.
     #[must_use]
     pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
-        let inner = &*self.inner;
-        let store = Some(store.handle().0);
-        Self::of(
-            self.owned_policies(),
-            store,
-            inner.owner,
-            inner.failure_mode,
-        )
+        self.with(|setup| setup.set_store(store.handle().0))
     }
 
     /// Names the policy, when it is the only one. Its counters are filed under the name.
@@ -114,9 +101,7 @@ impl Limiter {
     /// Sets what is answered when the store fails or misses its deadline: [`FailureMode::Local`] by default.
     #[must_use]
     pub fn on_store_failure(self, failure_mode: FailureMode) -> Self {
-        let inner = &*self.inner;
-        let store = inner.store.clone();
-        Self::of(self.owned_policies(), store, inner.owner, failure_mode)
+        self.with(|setup| setup.failure_mode = failure_mode)
     }
 
     /// This limiter with one more policy, behind the others.
@@ -141,37 +126,21 @@ impl Limiter {
     }
 
     fn with_policies(&self, policies: Few<Policy>) -> Self {
-        let inner = &*self.inner;
-        let store = inner.store.clone();
-        Self::of(policies, store, inner.owner, inner.failure_mode)
+        Self::of(policies, self.inner.setup.clone())
     }
 
-    fn owned_policies(&self) -> Few<Policy> {
-        self.inner.rules.map(|rule| rule.policy.clone())
+    /// This limiter, set up otherwise.
+    pub(super) fn with(&self, change: impl FnOnce(&mut Setup)) -> Self {
+        let mut setup = self.inner.setup.clone();
+        change(&mut setup);
+        Self::of(self.inner.rules.map(|rule| rule.policy.clone()), setup)
     }
 
-    fn of(
-        policies: Few<Policy>,
-        store: Option<StoreHandle>,
-        owner: u64,
-        failure_mode: FailureMode,
-    ) -> Self {
-        let is_shared = store.is_none();
-        let rule = |policy: Policy| {
-            let name = policy.counter_name();
-            let counter = if is_shared {
-                format!("{owner};{name}")
-            } else {
-                name
-            };
-            Arc::new(Rule::new(counter, policy))
-        };
+    fn of(policies: Few<Policy>, setup: Setup) -> Self {
         Self {
             inner: Arc::new(Inner {
-                rules: policies.into_map(rule),
-                store,
-                owner,
-                failure_mode,
+                rules: policies.into_map(|policy| Arc::new(setup.rule(policy))),
+                setup,
                 is_announced: AtomicBool::new(false),
             }),
         }
@@ -190,7 +159,7 @@ impl Limiter {
     }
 
     pub(crate) fn failure_mode(&self) -> FailureMode {
-        self.inner.failure_mode
+        self.inner.setup.failure_mode
     }
 
     /// Charges one unit to the key, or to one key for each policy.
@@ -338,7 +307,8 @@ impl Limiter {
     }
 
     pub(super) fn store_handle(&self) -> &StoreHandle {
-        self.inner.store.as_ref().unwrap_or_else(|| shared_store())
+        let store = self.inner.setup.store.as_ref();
+        store.unwrap_or_else(|| shared_store())
     }
 }
 

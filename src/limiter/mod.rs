@@ -3,6 +3,7 @@
 mod afterwards;
 mod announcement;
 mod check;
+mod events;
 mod failure_mode;
 mod keys;
 #[expect(
@@ -10,8 +11,10 @@ mod keys;
     reason = "a file is named after its one public type"
 )]
 mod limiter;
+mod setup;
 
 pub(crate) use self::check::{Charged, Check, Held};
+pub(crate) use self::events::TARGET;
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;

@@ -20,6 +20,8 @@ use super::contract::sealed::Sealed;
 use super::engine::Engine;
 use super::memory::Memory;
 use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
+#[cfg(any(test, feature = "test-util"))]
+use crate::clock::{Clock, ManualClock};
 use crate::limit::{Policy, Timestamp};
 
 /// A store as a limiter holds it. Clones are the same store.
@@ -65,6 +67,17 @@ impl StoreHandle {
             Self::Memory(memory) => memory.now(),
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.now(),
+        }
+    }
+
+    /// Sets the clock that the store is told the time by. Only the first one counts.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn set_clock(&self, clock: &ManualClock) {
+        let clock = Clock::Manual(clock.clone());
+        match self {
+            Self::Memory(memory) => memory.set_clock(clock),
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.set_clock(clock),
         }
     }
 

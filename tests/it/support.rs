@@ -288,7 +288,9 @@ impl Log {
     #[expect(clippy::unused_self, reason = "only what was captured can be read")]
     pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
         let log = LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap());
-        let is_wanted = |line: &&str| line.contains(" tollgate::") && line.contains(text);
+        let is_wanted = |line: &&str| {
+            (line.contains(" tollgate::") || line.contains(" tollgate: ")) && line.contains(text)
+        };
         log.lines().filter(is_wanted).map(str::to_owned).collect()
     }
 }

@@ -4,9 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::Level;
+
 use super::local::Local;
 use crate::clock;
 use crate::store::StoreError;
+
+/// As of what the limiters tell: one filter is for all. Names and fields are stable too.
+const TARGET: &str = "tollgate";
 
 /// A store that fails now and then between successes must not write a log line for each.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
@@ -43,7 +48,10 @@ impl Health {
         if matches!(error, StoreError::Closed) {
             // Nothing fails: it is over, and late requests of a server that stops are usual.
             if !self.has_told_closed.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
+                tracing::event!(
+                    name: "tollgate.store_closed",
+                    target: TARGET,
+                    Level::WARN,
                     store = self.store,
                     "{error}; from now on each limiter's failure mode decides"
                 );
@@ -70,7 +78,10 @@ impl Health {
                     unanswered: count,
                 };
                 drop(state);
-                tracing::error!(
+                tracing::event!(
+                    name: "tollgate.store_failed",
+                    target: TARGET,
+                    Level::ERROR,
                     store = self.store,
                     cause = std::error::Error::source(error).map(tracing::field::display),
                     "{error}; until it answers again, each limiter's failure mode decides"
@@ -90,7 +101,10 @@ impl Health {
         {
             *state = State::Answers;
             drop(state);
-            tracing::info!(
+            tracing::event!(
+                name: "tollgate.store_answers",
+                target: TARGET,
+                Level::INFO,
                 store = self.store,
                 unanswered,
                 decided_without = self.local.take_decided(),
@@ -103,6 +117,10 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use std::io;
+
+    use tracing::{Event, Subscriber};
+    use tracing_subscriber::layer::{Context, SubscriberExt};
+    use tracing_subscriber::util::SubscriberInitExt;
 
     use super::*;
     use crate::limit::few::Few;
@@ -186,6 +204,38 @@ mod tests {
     fn a_charge_that_met_the_breaker_just_before_it_closed_begins_no_outage() {
         let lines = log_of(|health, _| health.failed(&StoreError::BreakerOpen, 1));
         assert_eq!(lines, Vec::<String>::new());
+    }
+
+    #[derive(Clone, Default)]
+    struct Names(Arc<Mutex<Vec<(&'static str, Level)>>>);
+
+    impl<S: Subscriber> tracing_subscriber::Layer<S> for Names {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let metadata = event.metadata();
+            assert_eq!(metadata.target(), TARGET);
+            let told = (metadata.name(), *metadata.level());
+            self.0.lock().unwrap().push(told);
+        }
+    }
+
+    #[test]
+    fn a_failing_store_and_a_closed_one_are_told_once_each_under_stable_names() {
+        let names = Names::default();
+        let subscriber = tracing_subscriber::registry().with(names.clone());
+        let guard = subscriber.set_default();
+        let health = Health::new("memory".to_owned(), Arc::default());
+        for _ in 0..3 {
+            health.failed(&StoreError::DeadlineExceeded, 1);
+            health.failed(&StoreError::Closed, 1);
+        }
+        health.answered(true);
+        drop(guard);
+        let expected = [
+            ("tollgate.store_failed", Level::ERROR),
+            ("tollgate.store_closed", Level::WARN),
+            ("tollgate.store_answers", Level::INFO),
+        ];
+        assert_eq!(*names.0.lock().unwrap(), expected);
     }
 
     #[test]

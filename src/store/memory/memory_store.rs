@@ -56,7 +56,7 @@ impl MemoryStore {
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn clock(self, clock: &ManualClock) -> Self {
-        self.0.clock.get_or_init(|| Clock::Manual(clock.clone()));
+        self.0.set_clock(Clock::Manual(clock.clone()));
         self
     }
 }
@@ -102,6 +102,11 @@ impl Memory {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.get().unwrap_or(&Clock::System).now()
+    }
+
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn set_clock(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
     }
 
     pub(crate) fn users(&self) -> &Users {
