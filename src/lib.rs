@@ -66,7 +66,7 @@ pub use self::limit::{
 };
 pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
-    Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
+    Decisions, NetworkError, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };
 pub use self::response::{Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError};

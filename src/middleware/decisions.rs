@@ -62,13 +62,14 @@ impl Decisions {
         self.iter().find(|decision| decision.is_denied())
     }
 
-    /// What was decided when this very counter was charged already, and what that says of it. A charge that was not
-    /// counted is none, and one in this process's memory is one only for a limiter that would have made it there too:
-    /// others are not to answer without the store what it was not asked.
+    /// What was decided when this very counter was charged already, or looked at as this layer does at a `cost` of 0, and what
+    /// that says of it. A charge that was not counted is none, and one in this process's memory is one only for a limiter that
+    /// would have made it there too: others are not to answer without the store what it was not asked.
     pub(super) fn of_counter(
         &self,
         limiter: &Limiter,
         part: &Part,
+        cost: u32,
     ) -> Option<(&Decision, &Verdict)> {
         let is_local = limiter.failure_mode() == FailureMode::Local;
         let mut entries = self.entries.iter().rev();
@@ -80,7 +81,8 @@ impl Decisions {
             }
             let charged = &entry.charged.as_ref()?.parts;
             let place = charged.iter().position(|charged| charged == part)?;
-            Some((decision, decision.verdicts().nth(place)?))
+            let verdict = decision.verdicts().nth(place)?;
+            (verdict.cost() > 0 || cost == 0).then_some((decision, verdict))
         })
     }
 

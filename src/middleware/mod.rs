@@ -2,9 +2,12 @@
 
 mod body;
 mod decisions;
+mod events;
 mod future;
 mod layer;
+mod networks;
 mod rejection;
+mod requests;
 mod service;
 mod settings;
 
@@ -12,5 +15,6 @@ pub use self::body::ResponseBody;
 pub use self::decisions::Decisions;
 pub use self::future::ResponseFuture;
 pub use self::layer::RateLimitLayer;
+pub use self::networks::NetworkError;
 pub use self::rejection::Rejection;
 pub use self::service::RateLimit;

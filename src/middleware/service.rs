@@ -60,6 +60,9 @@ where
             return ResponseFuture::passed(self.inner.call(request));
         }
         let (mut parts, body) = request.into_parts();
+        if settings.is_exempt(&parts) {
+            return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
+        }
         let charge = match settings.parts(&parts) {
             Ok(charge) => charge,
             Err(error) => {
@@ -69,13 +72,14 @@ where
             }
         };
         settings.announce();
+        let cost = settings.cost(&parts);
         let before = parts.extensions.get::<Decisions>();
-        let mut check = match settings.left_to_charge(before, charge) {
+        let mut check = match settings.left_to_charge(before, charge, cost) {
             Left::Nothing => {
                 return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
             }
-            Left::Parts(charge) => settings.limiter.begin(charge, 1),
-            Left::Held(held) => settings.limiter.begin_held(*held, 1),
+            Left::Parts(charge) => settings.limiter.begin(charge, cost),
+            Left::Held(held) => settings.limiter.begin_held(*held, cost),
         };
         let Some(answer) = check.take_ready() else {
             let settings = Arc::clone(settings);

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response};
 
+use super::events::{self, Told};
+use super::requests::Requests;
 use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeyExtractor as _, KeySource, peer_ip};
 use crate::limit::few::Few;
@@ -41,31 +42,34 @@ pub(super) enum Left {
 
 /// A source of keys.
 #[derive(Clone)]
-struct Source {
-    key: KeySource,
+pub(super) struct Source {
+    pub(super) key: KeySource,
+    /// Whether it was told that a client did not send what it needs.
+    told_missing: Told,
     /// Whether it was told that the server's set-up lacks what it needs.
-    has_told: Arc<AtomicBool>,
+    told_setup: Told,
 }
 
 impl Source {
     fn new(key: KeySource) -> Self {
         Self {
             key,
-            has_told: Arc::default(),
+            told_missing: Told::default(),
+            told_setup: Told::default(),
         }
     }
 
     /// The key of a request, for a policy of this name.
     fn extract(&self, head: &Parts, policy: &Policy) -> Result<Key, KeyError> {
         let key = self.key.extract(head);
-        if let Err(error) = &key
-            && error.is_server()
-            && !self.has_told.swap(true, Ordering::Relaxed)
-        {
-            let policy = policy.as_name();
-            tracing::error!(
-                "the rate limit {policy} has no key for a request, which got a 500: {error}"
-            );
+        if let Err(error) = &key {
+            if error.is_server() {
+                events::setup_incomplete(&self.told_setup, policy, "key", error);
+            } else {
+                events::key_missing(&self.told_missing, policy, || {
+                    self.key.describe().into_owned()
+                });
+            }
         }
         key
     }
@@ -75,11 +79,13 @@ impl Source {
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
-    key: Source,
+    pub(super) key: Source,
     /// Those of the last policies, which have sources of their own.
     own_keys: Vec<Source>,
     pub(super) is_enabled: bool,
     pub(super) problem: Problem,
+    /// `None` when nothing depends on the request but its key.
+    pub(super) requests: Option<Box<Requests>>,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) x_rate_limit: Option<ResetFormat>,
     policy_field: HeaderValue,
@@ -95,6 +101,7 @@ impl Settings {
             own_keys: Vec::new(),
             is_enabled: true,
             problem: Problem::default(),
+            requests: None,
             on_rejection: None,
             x_rate_limit: None,
         })
@@ -118,24 +125,34 @@ impl Settings {
         self.policy_field = fields::policy_field(self.limiter.policies());
     }
 
-    /// Each policy with its key of a request.
+    /// How many policies have no source of keys of their own: the first ones.
+    pub(super) fn sharing(&self) -> usize {
+        self.limiter.policies().len() - self.own_keys.len()
+    }
+
+    /// Each policy that applies, with its key of a request.
     pub(super) fn parts(&self, head: &Parts) -> Result<Few<Part>, KeyError> {
         let key = self.key.extract(head, self.limiter.policy())?;
-        if self.own_keys.is_empty() {
-            return Ok(self.limiter.parts(&[key]));
+        let parts = if self.own_keys.is_empty() {
+            self.limiter.parts(&[key])
+        } else {
+            let sharing = self.sharing();
+            let mut keys = vec![key; sharing];
+            let own = self.limiter.policies().skip(sharing);
+            for (source, policy) in self.own_keys.iter().zip(own) {
+                keys.push(source.extract(head, policy)?);
+            }
+            self.limiter.parts(&keys)
+        };
+        match &self.requests {
+            Some(requests) => self.chosen(requests, head, parts),
+            None => Ok(parts),
         }
-        let mut policies = self.limiter.policies();
-        let sharing = policies.len() - self.own_keys.len();
-        let mut keys = vec![key; sharing];
-        for (source, policy) in self.own_keys.iter().zip(policies.by_ref().skip(sharing)) {
-            keys.push(source.extract(head, policy)?);
-        }
-        Ok(self.limiter.parts(&keys))
     }
 
     /// Says once what is limited, and by what.
     pub(super) fn announce(&self) {
-        let sharing = self.limiter.policies().len() - self.own_keys.len();
+        let sharing = self.sharing();
         self.limiter.announce(|place| {
             let own = place.checked_sub(sharing);
             let own = own.and_then(|own| self.own_keys.get(own));
@@ -150,8 +167,13 @@ impl Settings {
     }
 
     /// What is left to charge, when layers outside have charged some of the counters already: those are held to this
-    /// layer's limits without another charge.
-    pub(super) fn left_to_charge(&self, before: Option<&Decisions>, parts: Few<Part>) -> Left {
+    /// layer's limits without another charge. A look is held to nothing.
+    pub(super) fn left_to_charge(
+        &self,
+        before: Option<&Decisions>,
+        parts: Few<Part>,
+        cost: u32,
+    ) -> Left {
         let Some(before) = before else {
             return Left::Parts(parts);
         };
@@ -159,15 +181,22 @@ impl Settings {
         let mut decided = Vec::new();
         let mut is_local = false;
         for part in parts.iter() {
-            match before.of_counter(&self.limiter, part) {
-                None => {
+            let (decision, charged) = before.of_counter(&self.limiter, part, cost).unzip();
+            if let Some(charged) = charged
+                && charged.cost() < cost
+                && let Some(requests) = &self.requests
+            {
+                events::cost_ignored(&requests.told_cost, part.policy(), cost, charged.cost());
+            }
+            match charged {
+                Some(charged) if charged.policy() == part.policy() => {}
+                Some(charged) if cost > 0 => {
+                    is_local |= decision.is_some_and(Decision::is_degraded);
+                    decided.push((part.clone(), Some(charged.held_to(part.policy()))));
+                }
+                _ => {
                     rest.push(part.clone());
                     decided.push((part.clone(), None));
-                }
-                Some((_, charged)) if charged.policy() == part.policy() => {}
-                Some((decision, charged)) => {
-                    is_local |= decision.is_degraded();
-                    decided.push((part.clone(), Some(charged.held_to(part.policy()))));
                 }
             }
         }
@@ -196,7 +225,8 @@ impl Settings {
         match answer {
             Ok(decision) if decision.is_allowed() => {
                 let before = before.unwrap_or_default();
-                let decisions = before.with(decision, Some(charged), self.limiter.clone());
+                let charged = decision.is_allowed().then_some(charged);
+                let decisions = before.with(decision, charged, self.limiter.clone());
                 parts.extensions.insert(decisions.clone());
                 Course::Allowed(decisions)
             }

@@ -28,6 +28,11 @@ use crate::store::Store;
 /// | [`problem`](Self::problem) | the draft's `quota-exceeded` | |
 /// | [`rejection`](Self::rejection) | none | |
 /// | [`x_rate_limit`](Self::x_rate_limit) | off | |
+/// | [`cost`](Self::cost) | 1 | units of a request |
+/// | [`skip`](Self::skip), [`skip_preflights`](Self::skip_preflights) | nothing | uncounted, without fields |
+/// | [`exempt_networks`](Self::exempt_networks) | none | uncounted, without fields |
+/// | [`policy_for`](Self::policy_for) | the layer's own policies | see [`one_of`](Self::one_of) too |
+/// | [`shadow`](Self::shadow) | `false` | |
 /// | [`enabled`](Self::enabled) | `true` | |
 ///
 /// A layer of several policies charges all of them or none: see [`new`](Self::new) and [`and`](Self::and).
@@ -140,9 +145,38 @@ impl RateLimitLayer {
 
     /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key). Policies that were added
     /// with [`and`](Self::and) keep their own.
+    ///
+    /// # Panics
+    ///
+    /// When networks are exempt and no source has an address; see [`exempt_networks`](Self::exempt_networks).
     #[must_use]
+    #[track_caller]
     pub fn key(self, source: impl KeyExtractor) -> Self {
-        self.with(|settings| settings.set_key(source.into_source()))
+        let layer = self.with(|settings| settings.set_key(source.into_source()));
+        match layer.settings.check_addresses() {
+            Ok(()) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Decides by this clock, which a test sets; see [`Limiter::clock`]. Without a [store](Self::store) the layer counts in a
+    /// [`MemoryStore`](crate::MemoryStore) of its own then, and clones of it share that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "test-util")] {
+    /// use tollgate::{ManualClock, RateLimitLayer, Timestamp};
+    ///
+    /// let clock = ManualClock::new(Timestamp::from_unix_millis(0));
+    /// let layer = RateLimitLayer::fixed(3, 60).clock(&clock);
+    /// # }
+    /// ```
+    #[cfg(any(test, feature = "test-util"))]
+    #[must_use]
+    pub fn clock(self, clock: &crate::clock::ManualClock) -> Self {
+        let limiter = self.limiter().clock(clock);
+        self.with(|settings| settings.set_limiter(limiter))
     }
 
     /// Sets what happens when the store fails or misses its deadline: by default [`FailureMode::Local`], which goes on limiting

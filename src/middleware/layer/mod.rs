@@ -7,5 +7,7 @@ mod constructors;
     reason = "a file is named after its one public type"
 )]
 mod layer;
+mod plans;
+mod requests;
 
 pub use self::layer::RateLimitLayer;
