@@ -89,6 +89,16 @@ impl Decision {
         }
     }
 
+    /// This decision with what each policy says changed: allowed or denied it stays.
+    pub(crate) fn map(self, change: impl FnMut(Verdict) -> Verdict) -> Self {
+        let verdicts = self.verdicts.into_map(change);
+        Self {
+            leading: leading(&verdicts, self.is_allowed),
+            verdicts,
+            ..self
+        }
+    }
+
     /// Nothing when it was allowed, and an error when it was refused: `limiter.check(&key).await?.into_result()?`.
     ///
     /// # Errors

@@ -54,6 +54,16 @@ impl<T> Few<T> {
         values
     }
 
+    /// The values of what may be none.
+    pub(crate) fn iter_some(
+        few: Option<&Self>,
+    ) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        Values {
+            first: few.map(|few| &few.first),
+            rest: few.map_or(&[][..], |few| &few.rest).iter(),
+        }
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }

@@ -77,8 +77,14 @@ impl Limiter {
         Charged::of(parts, is_local).refund(self, decision).await
     }
 
+    /// Charges what was used already, and leaves it to the store: nobody waits for the answer.
+    pub(crate) fn record_unheard(&self, parts: Few<Part>, cost: u32) {
+        // When the store refuses it at once, the failure mode decides; what comes later goes its way.
+        drop(self.begin_used(parts, cost).take_ready());
+    }
+
     /// Begins to charge what was used already.
-    pub(crate) fn begin_used(&self, parts: Few<Part>, cost: u32) -> Check {
+    fn begin_used(&self, parts: Few<Part>, cost: u32) -> Check {
         if cost == 0 {
             return self.begin(parts, 0);
         }

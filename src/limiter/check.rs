@@ -75,6 +75,18 @@ impl Charged {
         .collect()
     }
 
+    /// The decision about these parts, as if what it has charged had not been.
+    pub(crate) fn without(&self, decision: Decision) -> Decision {
+        if self.taken(&decision).is_empty() {
+            return decision;
+        }
+        let mut held = self.held.iter().copied().chain(std::iter::repeat(false));
+        decision.map(|verdict| match held.next() {
+            Some(true) => verdict,
+            _ => verdict.without_charge(),
+        })
+    }
+
     /// Begins to give back what a decision about these parts has charged. It goes its way also when nobody waits for it.
     pub(crate) fn refund(
         &self,

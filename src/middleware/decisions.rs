@@ -1,16 +1,20 @@
 //! What all rate limits of a request decided.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limit::few::Few;
-use crate::limit::{Decision, Verdict};
+use crate::limit::{Decision, Policy, Verdict};
 use crate::limiter::{Charged, FailureMode, Limiter};
 use crate::store::Part;
 
 /// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
 ///
 /// Nested layers append theirs, so a handler sees them all, and a layer outside sees a refusal of one further inside. A
-/// request that no layer looked at (`.enabled(false)`) has none: read it as an `Option`.
+/// request that no layer looked at (`.enabled(false)`) has none: read it as an `Option`. Those of layers in
+/// [shadow](crate::RateLimitLayer::shadow) mode are apart, since they refuse nobody: see [`shadows`](Self::shadows).
+///
+/// Clones are of the same request. What a handler charges with [`charge_more`](Self::charge_more) before the response's head
+/// is sent is in the decisions of the response, and in its fields.
 ///
 /// # Examples
 ///
@@ -24,42 +28,117 @@ use crate::store::Part;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
-    entries: Arc<[Entry]>,
+    in_force: Option<Few<Arc<Entry>>>,
+    shadows: Vec<Arc<Entry>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Entry {
     decision: Decision,
     /// The counters that were charged, a part for each verdict. A refusal ends the request: nobody asks for its.
     charged: Option<Charged>,
     /// Where they are; kept so that a store's id is not given to another store meanwhile.
     limiter: Limiter,
-}
-
-impl Entry {
-    /// The counters that were charged.
-    fn parts(&self) -> Option<&Few<Part>> {
-        self.charged.as_ref().map(|charged| &charged.parts)
-    }
+    /// Units that were charged afterwards, for each verdict; empty when none were.
+    more: Mutex<Vec<u32>>,
 }
 
 impl Decisions {
-    /// The decisions, outermost first.
+    /// The decisions, outermost first, without those of shadows.
     #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Decision> + ExactSizeIterator {
-        self.entries.iter().map(|entry| &entry.decision)
+        Few::iter_some(self.in_force.as_ref()).map(|entry| &entry.decision)
     }
 
-    /// Whether nothing was decided.
+    /// The decisions of layers in [shadow](crate::RateLimitLayer::shadow) mode, outermost first. One that is denied would
+    /// have refused the request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Decisions;
+    ///
+    /// fn would_be_refused(decisions: &Decisions) -> bool {
+    ///     decisions.shadows().any(|decision| decision.is_denied())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn shadows(&self) -> impl DoubleEndedIterator<Item = &Decision> + ExactSizeIterator {
+        self.shadows.iter().map(|entry| &entry.decision)
+    }
+
+    /// Whether nothing was decided but by shadows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.in_force.is_none()
     }
 
-    /// The decision that refused the request: nothing further inside was asked after it.
+    /// The decision that refused the request: nothing further inside was asked after it. It is never one of a shadow.
     #[must_use]
     pub fn denied(&self) -> Option<&Decision> {
         self.iter().find(|decision| decision.is_denied())
+    }
+
+    /// Charges units that the request has used beside those that it was let in with, to every policy that it was charged to.
+    ///
+    /// They were used already, so they are taken whether they fit or not: the usage may pass the limit, and nothing is left
+    /// until enough of it has gone. They are on their way when this returns, and nobody waits for them, so a body that is still
+    /// being sent can charge as well. What the store can't take is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use axum::Extension;
+    /// use tollgate::Decisions;
+    ///
+    /// async fn import(Extension(decisions): Extension<Decisions>, rows: String) {
+    ///     let rows = u32::try_from(rows.lines().count()).unwrap_or(u32::MAX);
+    ///     // One unit was charged for the request.
+    ///     decisions.charge_more(rows.saturating_sub(1));
+    /// }
+    /// ```
+    pub fn charge_more(&self, units: u32) {
+        self.charge_more_where(units, |_| true);
+    }
+
+    /// Charges units as [`charge_more`](Self::charge_more) does, to the policies of this name. Says whether there is one; letter
+    /// case does not count.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "a handler may be served with and without the policy"
+    )]
+    pub fn charge_more_to(&self, policy: &str, units: u32) -> bool {
+        self.charge_more_where(units, |of| of.as_name().eq_ignore_ascii_case(policy))
+    }
+
+    /// Charges each counter once, whatever number of nested layers it belongs to.
+    fn charge_more_where(&self, units: u32, is_meant: impl Fn(&Policy) -> bool) -> bool {
+        let mut charged: Vec<(usize, &Part)> = Vec::new();
+        for entry in self.entries() {
+            let Some(parts) = entry.parts() else {
+                continue;
+            };
+            let store = entry.limiter.store_id();
+            let mut new = Vec::new();
+            for (place, part) in parts.iter().enumerate() {
+                if !is_meant(part.policy()) {
+                    continue;
+                }
+                entry.note_more(place, units);
+                if !charged.contains(&(store, part)) {
+                    charged.push((store, part));
+                    new.push(part.clone());
+                }
+            }
+            if let Some(new) = Few::collect(new) {
+                entry.limiter.record_unheard(new, units);
+            }
+        }
+        !charged.is_empty()
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
+        Few::iter_some(self.in_force.as_ref()).chain(&self.shadows)
     }
 
     /// What was decided when this very counter was charged already, or looked at as this layer does at a `cost` of 0, and what
@@ -72,62 +151,134 @@ impl Decisions {
         cost: u32,
     ) -> Option<(&Decision, &Verdict)> {
         let is_local = limiter.failure_mode() == FailureMode::Local;
-        let mut entries = self.entries.iter().rev();
-        entries.find_map(|entry| {
+        self.entries().rev().find_map(|entry| {
             let decision = &entry.decision;
             let is_charge = !decision.is_degraded() || (is_local && !decision.is_uncounted());
             if !is_charge || entry.limiter.store_id() != limiter.store_id() {
                 return None;
             }
-            let charged = &entry.charged.as_ref()?.parts;
-            let place = charged.iter().position(|charged| charged == part)?;
+            let place = entry.parts()?.iter().position(|charged| charged == part)?;
             let verdict = decision.verdicts().nth(place)?;
             (verdict.cost() > 0 || cost == 0).then_some((decision, verdict))
         })
     }
 
-    /// This list with one more decision behind it.
+    /// This list with one more decision behind it, or behind those of its kind.
     pub(super) fn with(
-        self,
+        mut self,
         decision: Decision,
         charged: Option<Charged>,
         limiter: Limiter,
     ) -> Self {
-        let entry = Entry {
+        let is_shadow = limiter.is_shadow();
+        let entry = Arc::new(Entry {
             decision,
             charged,
             limiter,
-        };
-        Self {
-            entries: if self.is_empty() {
-                Arc::new([entry])
-            } else {
-                self.entries.iter().cloned().chain([entry]).collect()
-            },
+            more: Mutex::default(),
+        });
+        if is_shadow {
+            self.shadows.push(entry);
+        } else {
+            self.in_force = Some(match self.in_force {
+                None => Few::one(entry),
+                Some(before) => before.with(vec![entry]),
+            });
+        }
+        self
+    }
+
+    /// The decision of the layer that made this list, as it is now: with what was charged since. `is_refunded` gives the
+    /// request's own units back.
+    pub(super) fn settle(&self, is_shadow: bool, is_refunded: bool) -> Option<Decision> {
+        let entry = self.own(is_shadow)?;
+        let mut decision = entry.decision.clone();
+        if is_refunded && let Some(charged) = &entry.charged {
+            // It is on its way, also when nobody waits for it.
+            drop(charged.refund(&entry.limiter, &decision));
+            decision = charged.without(decision);
+        }
+        let more = entry.more.lock().unwrap_or_else(PoisonError::into_inner);
+        if !more.is_empty() {
+            let mut more = more.iter();
+            decision = decision.map(|verdict| match more.next() {
+                Some(units) => verdict.with_more(*units),
+                None => verdict,
+            });
+        }
+        Some(decision)
+    }
+
+    fn own(&self, is_shadow: bool) -> Option<&Arc<Entry>> {
+        if is_shadow {
+            self.shadows.last()
+        } else {
+            Few::iter_some(self.in_force.as_ref()).next_back()
         }
     }
 
-    /// The list of a response, when the layer that made `self` is about to send it on. What a layer further inside put
-    /// there goes on from `self`, unless something in between has made a request of its own.
-    pub(super) fn merged_with(self, inner: Option<Decisions>) -> Self {
-        match inner {
-            None => self,
-            Some(inner) => {
-                let known = |entry: &Entry| {
-                    inner.entries.iter().any(|other| {
-                        other.decision == entry.decision
-                            && other.parts() == entry.parts()
-                            && other.limiter.store_id() == entry.limiter.store_id()
-                    })
-                };
-                if self.entries.iter().all(known) {
-                    return inner;
-                }
-                let entries = self.entries.iter().chain(&*inner.entries);
-                Self {
-                    entries: entries.cloned().collect(),
+    /// The list of a response, when the layer that made `self` is about to send it on, and has settled its own decision. What a
+    /// layer further inside put there goes on from `self`, unless something in between has made a request of its own.
+    pub(super) fn finished(
+        self,
+        inner: Option<Decisions>,
+        settled: Option<Decision>,
+        is_shadow: bool,
+    ) -> Self {
+        let own = self.own(is_shadow).cloned();
+        let mut all = self.merged_with(inner);
+        if let (Some(own), Some(settled)) = (own, settled)
+            && own.decision != settled
+        {
+            let settled = Arc::new(own.settled(settled));
+            let in_force = all.in_force.iter_mut().flat_map(Few::iter_mut);
+            for entry in in_force.chain(&mut all.shadows) {
+                if Arc::ptr_eq(entry, &own) {
+                    *entry = Arc::clone(&settled);
                 }
             }
+        }
+        all
+    }
+
+    fn merged_with(self, inner: Option<Decisions>) -> Self {
+        let Some(inner) = inner else {
+            return self;
+        };
+        let is_known = |entry: &Arc<Entry>| inner.entries().any(|other| Arc::ptr_eq(entry, other));
+        if self.entries().all(is_known) {
+            return inner;
+        }
+        let [outer_ones, inner_ones] =
+            [&self, &inner].map(|of| Few::iter_some(of.in_force.as_ref()).cloned());
+        Self {
+            in_force: Few::collect(outer_ones.chain(inner_ones)),
+            shadows: [self.shadows, inner.shadows].concat(),
+        }
+    }
+}
+
+impl Entry {
+    /// The counters that were charged.
+    fn parts(&self) -> Option<&Few<Part>> {
+        self.charged.as_ref().map(|charged| &charged.parts)
+    }
+
+    fn note_more(&self, place: usize, units: u32) {
+        let mut more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
+        if more.len() <= place {
+            more.resize(place + 1, 0);
+        }
+        more[place] = more[place].saturating_add(units);
+    }
+
+    /// This entry with the decision as it turned out.
+    fn settled(&self, decision: Decision) -> Self {
+        Self {
+            decision,
+            charged: self.charged.clone(),
+            limiter: self.limiter.clone(),
+            more: Mutex::default(),
         }
     }
 }

@@ -111,6 +111,9 @@ where
                             future: service.call(Request::from_parts(parts, body)),
                             finish: Some((settings, decisions)),
                         },
+                        Course::Passed => State::Passed {
+                            future: service.call(Request::from_parts(parts, body)),
+                        },
                         Course::Rejected(response) => State::Rejected {
                             response: Some(response),
                         },
@@ -121,10 +124,14 @@ where
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
                 StateProjection::Allowed { future, finish } => {
-                    let mut response = ready!(future.poll(cx))?;
+                    let mut answer = ready!(future.poll(cx));
                     if let Some((settings, decisions)) = finish.take() {
-                        settings.finish(&mut response, decisions);
+                        match &mut answer {
+                            Ok(response) => settings.finish(response, decisions),
+                            Err(_) => settings.fail(&decisions),
+                        }
                     }
+                    let response = answer?;
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
                 StateProjection::Rejected { response } => {

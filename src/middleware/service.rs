@@ -65,6 +65,9 @@ where
         }
         let charge = match settings.parts(&parts) {
             Ok(charge) => charge,
+            Err(_) if settings.limiter.is_shadow() => {
+                return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
+            }
             Err(error) => {
                 let response = settings.reject(&Rejection::from(error), &parts, None);
                 drop(self.take_ready());
@@ -97,6 +100,9 @@ where
                 let settings = Arc::clone(settings);
                 let request = Request::from_parts(parts, body);
                 ResponseFuture::allowed(self.inner.call(request), settings, decisions)
+            }
+            Course::Passed => {
+                ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)))
             }
             Course::Rejected(response) => {
                 drop(self.take_ready());

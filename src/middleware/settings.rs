@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 
 use super::events::{self, Told};
 use super::requests::Requests;
@@ -22,10 +22,15 @@ use crate::store::{Part, StoreError};
 pub(super) type OnRejection =
     Arc<dyn Fn(&Rejection, &Parts) -> Option<Response<Bytes>> + Send + Sync>;
 
+/// Whether an answer of such a status does not count.
+pub(super) type RefundIf = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
+
 /// What becomes of a request.
 pub(super) enum Course {
     /// The inner service gets it, with these decisions.
     Allowed(Decisions),
+    /// The inner service gets it, and nothing was decided: a shadow whose store gave no answer.
+    Passed,
     /// This is the answer.
     Rejected(Response<Bytes>),
 }
@@ -82,12 +87,13 @@ pub(super) struct Settings {
     pub(super) key: Source,
     /// Those of the last policies, which have sources of their own.
     own_keys: Vec<Source>,
-    pub(super) is_enabled: bool,
-    pub(super) problem: Problem,
     /// `None` when nothing depends on the request but its key.
     pub(super) requests: Option<Box<Requests>>,
+    pub(super) is_enabled: bool,
+    pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) x_rate_limit: Option<ResetFormat>,
+    pub(super) refund_if: Option<RefundIf>,
     policy_field: HeaderValue,
 }
 
@@ -99,11 +105,12 @@ impl Settings {
             limiter,
             key: Source::new(peer_ip()),
             own_keys: Vec::new(),
+            requests: None,
             is_enabled: true,
             problem: Problem::default(),
-            requests: None,
             on_rejection: None,
             x_rate_limit: None,
+            refund_if: None,
         })
     }
 
@@ -223,7 +230,7 @@ impl Settings {
     ) -> Course {
         let before = parts.extensions.get::<Decisions>().cloned();
         match answer {
-            Ok(decision) if decision.is_allowed() => {
+            Ok(decision) if decision.is_allowed() || self.limiter.is_shadow() => {
                 let before = before.unwrap_or_default();
                 let charged = decision.is_allowed().then_some(charged);
                 let decisions = before.with(decision, charged, self.limiter.clone());
@@ -233,13 +240,17 @@ impl Settings {
             Ok(decision) => {
                 Course::Rejected(self.reject(&Rejection::Denied(decision), parts, before))
             }
+            Err(_) if self.limiter.is_shadow() => Course::Passed,
             Err(error) => Course::Rejected(self.reject(&Rejection::from(error), parts, before)),
         }
     }
 
     /// Writes what an allowed request's response gets. `decisions` ends with this layer's own.
     pub(super) fn finish<B>(&self, response: &mut Response<B>, decisions: Decisions) {
-        if let Some(decision) = decisions.iter().next_back()
+        let is_shadow = self.limiter.is_shadow();
+        let settled = decisions.settle(is_shadow, self.is_refunded(response.status()));
+        if !is_shadow
+            && let Some(decision) = &settled
             && !decision.is_uncounted()
         {
             self.write_fields(response, decision);
@@ -247,7 +258,19 @@ impl Settings {
         let inner = response.extensions_mut().remove::<Decisions>();
         response
             .extensions_mut()
-            .insert(decisions.merged_with(inner));
+            .insert(decisions.finished(inner, settled, is_shadow));
+    }
+
+    /// Does what is to be done when the inner service has failed: that counts as an answer of status 500.
+    pub(super) fn fail(&self, decisions: &Decisions) {
+        if self.is_refunded(StatusCode::INTERNAL_SERVER_ERROR) {
+            decisions.settle(self.limiter.is_shadow(), true);
+        }
+    }
+
+    fn is_refunded(&self, status: StatusCode) -> bool {
+        let refund_if = self.refund_if.as_ref();
+        refund_if.is_some_and(|refund_if| refund_if(status))
     }
 
     /// The answer to a request that the inner service does not get.
@@ -294,6 +317,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("RateLimitLayer")
             .field("policies", &self.limiter.policies().collect::<Vec<_>>())
             .field("keys", &self.keys())
+            .field("is_shadow", &self.limiter.is_shadow())
             .field("is_enabled", &self.is_enabled)
             .field("problem", &self.problem)
             .field("x_rate_limit", &self.x_rate_limit)

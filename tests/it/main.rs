@@ -35,6 +35,7 @@ mod readiness;
 mod requests;
 mod routes;
 mod runtimes;
+mod shadow;
 mod sliding_window_example;
 mod stacks;
 mod store_failures;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
+use http::{Response, StatusCode};
 
 use super::RateLimitLayer;
 use crate::middleware::{Decisions, Rejection};
@@ -15,6 +15,28 @@ impl RateLimitLayer {
     #[must_use]
     pub fn problem(self, problem: Problem) -> Self {
         self.with(|settings| settings.problem = problem)
+    }
+
+    /// Gives back the units of a request whose answer should not count, told by its status. By default every answer counts.
+    ///
+    /// The units are charged before the inner service runs, so no more requests run at once than the limit allows, whatever
+    /// comes of them. When the answer is there they go back to the window that they were taken from, and its fields show it. An
+    /// error of the inner service counts as a status of 500. What is dropped before it has an answer, since the client hangs up or
+    /// a timeout outside ends it, gets nothing back. Our own answers are not asked about: a refusal has used nothing.
+    ///
+    /// A gRPC call has the status 200 also when it fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::RateLimitLayer;
+    ///
+    /// // Five failures in a quarter of an hour; who logs in is not counted.
+    /// let layer = RateLimitLayer::sliding(5, 900).name("login").refund_if(|status| status.is_success());
+    /// ```
+    #[must_use]
+    pub fn refund_if(self, refund_if: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.refund_if = Some(Arc::new(refund_if)))
     }
 
     /// Makes the answers to requests that the inner service does not get: refused ones, and those that fail for want of

@@ -9,5 +9,6 @@ mod constructors;
 mod layer;
 mod plans;
 mod requests;
+mod shadow;
 
 pub use self::layer::RateLimitLayer;
