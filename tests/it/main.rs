@@ -5,6 +5,7 @@
     reason = "a helper that fails fails its test"
 )]
 
+mod afterwards;
 mod algorithms;
 mod answers;
 mod blocks;
