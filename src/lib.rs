@@ -32,6 +32,7 @@
 //! | who is limited: addresses, headers, users | [`key`] |
 //! | limits without HTTP, looking and resetting | [`Limiter`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
+//! | a store that gives no answer | [`FailureMode`] |
 //! | the answers that the layer makes | [`Rejection`], [`Problem`] |
 //! | what was decided, for handlers and logs | [`Decisions`], [`Decision`] |
 //!
@@ -88,4 +89,6 @@ mod pages {
     mod proxies {}
     #[doc = include_str!("../docs/sqlite.md")]
     mod sqlite {}
+    #[doc = include_str!("../docs/failures.md")]
+    mod failures {}
 }

@@ -166,9 +166,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when there are several keys, but not as many as policies. When the store gives no answer, with
-    /// [`FailureMode::Closed`] always, and with [`FailureMode::Local`] when the memory of this process has no room for the
-    /// key. A refusal is a [`Decision`], not an error.
+    /// [`StoreError`] when there are several keys, but not as many as policies; and when the store gives no answer, if
+    /// [`FailureMode::Closed`] is set, or by [`FailureMode::Local`] the memory of this process has no room for the key
+    /// either. A refusal is a [`Decision`], not an error.
     ///
     /// # Cancel safety
     ///

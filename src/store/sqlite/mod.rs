@@ -155,7 +155,8 @@ impl SqliteStore {
 
     /// Writes what waits and closes the database, also while layers still hold the store.
     ///
-    /// Later charges get [`StoreError::Closed`]. Closing a closed store does nothing.
+    /// Later charges get [`StoreError::Closed`], for which each limiter's failure mode decides: by default they are counted in
+    /// this process's memory. Closing a closed store does nothing.
     ///
     /// # Errors
     ///
