@@ -91,4 +91,9 @@ mod pages {
     mod sqlite {}
     #[doc = include_str!("../docs/failures.md")]
     mod failures {}
+    #[doc = include_str!("../docs/tracing.md")]
+    mod tracing {}
+    #[cfg(feature = "test-util")]
+    #[doc = include_str!("../docs/testing.md")]
+    mod testing {}
 }

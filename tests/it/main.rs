@@ -15,6 +15,7 @@ mod concurrency;
 mod custom_answers;
 mod decisions;
 mod dropping;
+mod events;
 mod examples;
 mod extensions;
 mod fields;
