@@ -96,4 +96,6 @@ mod pages {
     #[cfg(feature = "test-util")]
     #[doc = include_str!("../docs/testing.md")]
     mod testing {}
+    #[doc = include_str!("../docs/errors.md")]
+    mod errors {}
 }

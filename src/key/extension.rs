@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use http::request::Parts;
 
 use super::{IntoKey, KeyError, KeyExtractor, KeySource, Normalize};
-use crate::limit::Key;
+use crate::limit::{Key, Mistake};
 
 /// What an authentication layer put into the request's extensions: a value of type `T`, of which the closure makes an
 /// owned key.
@@ -70,6 +70,7 @@ impl<T: Send + Sync + 'static, F: ExtensionKey<T>> KeyExtractor for Extension<T,
              or add .or(…) for requests without one",
             short_name::<T>()
         ))
+        .named(Mistake("no-extension"))
     }
 
     fn describe(&self) -> Cow<'static, str> {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::request::Parts;
 
 use super::{KeySource, Normalize};
-use crate::limit::Key;
+use crate::limit::{Key, Mistake};
 
 /// Makes a key of a request's head.
 ///
@@ -119,6 +119,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 pub struct KeyError {
     is_client: bool,
     message: Cow<'static, str>,
+    mistake: Option<Mistake>,
 }
 
 impl KeyError {
@@ -128,6 +129,7 @@ impl KeyError {
         Self {
             is_client: true,
             message: message.into(),
+            mistake: None,
         }
     }
 
@@ -138,7 +140,21 @@ impl KeyError {
         Self {
             is_client: false,
             message: message.into(),
+            mistake: None,
         }
+    }
+
+    /// This error, as a mistake that has a name.
+    pub(super) fn named(mut self, mistake: Mistake) -> Self {
+        self.mistake = Some(mistake);
+        self
+    }
+
+    /// The stable name of the mistake, under which the page `docs/errors.md` tells the cure, when a source of this crate
+    /// lacks something of the server's set-up: `no-peer-address`. The message ends with it, in brackets.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        self.mistake.map(|mistake| mistake.0)
     }
 
     /// Whether the client can mend it.
@@ -156,7 +172,11 @@ impl KeyError {
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match self.mistake {
+            Some(mistake) => write!(f, " {mistake}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::limit::Key;
+use crate::limit::{Key, Mistake};
 use crate::limit::key::DEFAULT_IPV6_PREFIX;
 
 /// How many leading bits of IPv6 addresses make a client.
@@ -22,7 +22,8 @@ impl Grouping {
     pub(super) fn by(ipv6_prefix: u8) -> Self {
         assert!(
             (1..=128).contains(&ipv6_prefix),
-            "an IPv6 prefix has 1 to 128 bits, not {ipv6_prefix}: 64 is the usual one"
+            "an IPv6 prefix has 1 to 128 bits, not {ipv6_prefix}: 64 is the usual one {}",
+            Mistake("ipv6-prefix")
         );
         Self { ipv6_prefix }
     }

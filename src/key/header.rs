@@ -6,8 +6,8 @@ use http::HeaderName;
 use http::request::Parts;
 
 use super::{KeyError, KeyExtractor, KeySource, Normalize};
-use crate::limit::Key;
 use crate::limit::key::Kind;
+use crate::limit::{Key, Mistake};
 
 /// The value of a header, whatever bytes it has: `header/<name>:<value>`.
 ///
@@ -32,7 +32,10 @@ use crate::limit::key::Kind;
 #[track_caller]
 pub fn header(name: &str) -> KeySource {
     let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
-        panic!("{name:?} can't be a header's name: use letters, digits and -, as in x-api-key");
+        panic!(
+            "{name:?} can't be a header's name: use letters, digits and -, as in x-api-key {}",
+            Mistake("invalid-header-name")
+        );
     };
     KeySource::new(Header {
         kind: Kind::of_header(name.as_str()),

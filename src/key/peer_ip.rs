@@ -7,7 +7,7 @@ use http::request::Parts;
 
 use super::grouping::Grouping;
 use super::{KeyError, KeyExtractor, KeySource};
-use crate::limit::Key;
+use crate::limit::{Key, Mistake};
 
 /// What a server lacks that does not say who the peer is.
 pub(super) const NO_PEER: &str = if cfg!(feature = "axum") {
@@ -85,7 +85,7 @@ impl KeyExtractor for PeerIp {
     }
 
     fn missing(&self) -> KeyError {
-        KeyError::server(NO_PEER)
+        KeyError::server(NO_PEER).named(Mistake("no-peer-address"))
     }
 
     fn describe(&self) -> Cow<'static, str> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use crate::limit::{Decision, Policy};
+use crate::limit::{Decision, Mistake, Policy};
 
 /// The target of what is told about limits and decisions.
 pub(crate) const TARGET: &str = "tollgate";
@@ -80,7 +80,8 @@ pub(super) fn shared(policy: &Policy, store: &str) {
             limit = policy.limit(),
             store,
             "two limits named {name} are on the store {store} with different limits ({policy}): they share their \
-             counters, and each is held to its own; give them names of their own with .name(\"…\") if that is not meant"
+             counters, and each is held to its own; give them names of their own with .name(\"…\") if that is not meant {}",
+            Mistake("shared-name")
         );
     } else {
         tracing::event!(
@@ -91,7 +92,8 @@ pub(super) fn shared(policy: &Policy, store: &str) {
             limit = policy.limit(),
             store,
             "two limits without a name are both {policy}, on the store {store}: they share their counters; give them \
-             names of their own with .name(\"…\")"
+             names of their own with .name(\"…\") {}",
+            Mistake("shared-unnamed-limit")
         );
     }
 }

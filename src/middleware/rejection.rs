@@ -43,10 +43,6 @@ const STORE_RETRY_SECONDS: u64 = 5;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is made where it is used, and handed on by reference"
-)]
 pub enum Rejection {
     /// Over the limit: a decision that refused.
     Denied(Decision),

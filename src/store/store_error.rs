@@ -4,6 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::limit::Mistake;
+
+const KEY_COUNT: Mistake = Mistake("key-count");
+
 /// Why a store gave no answer. A refusal is an answer, not an error.
 ///
 /// A charge that ends in an error may have been counted (a commit whose answer came too late), never the other way
@@ -55,6 +59,16 @@ impl StoreError {
             Self::Database { is_transient, .. } => *is_transient,
         }
     }
+
+    /// The stable name of the mistake, under which the page `docs/errors.md` tells the cure, when it is one of the set-up:
+    /// `key-count`.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::KeyCount { .. } => Some(KEY_COUNT.0),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for StoreError {
@@ -73,7 +87,7 @@ impl fmt::Display for StoreError {
             Self::KeyCount { keys, policies } => {
                 return write!(
                     f,
-                    "{keys} keys were given for {policies} policies of a rate limit: give one key for all, or one for each"
+                    "{keys} keys were given for {policies} policies of a rate limit: give one key for all, or one for each {KEY_COUNT}"
                 );
             }
             Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",

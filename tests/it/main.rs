@@ -37,6 +37,7 @@ mod readiness;
 mod requests;
 mod routes;
 mod runtimes;
+mod set_up_mistakes;
 mod shadow;
 mod sliding_window_example;
 mod stacks;

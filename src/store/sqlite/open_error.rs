@@ -5,11 +5,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::limit::Mistake;
 use crate::store::StoreError;
 
 /// Why a database can't be opened.
 ///
-/// [`fmt::Debug`] says the same as [`fmt::Display`], and the cause: it is what `main` and `unwrap` print.
+/// [`fmt::Debug`] says the same as [`fmt::Display`], and the cause: it is what `main` and `unwrap` print. The message ends
+/// with the mistake's [name](Self::name) in brackets.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -46,6 +48,42 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The stable name of the mistake, under which the page `docs/errors.md` tells the cure.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::SqliteStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let error = SqliteStore::open(folder).await.unwrap_err();
+    /// assert_eq!(error.name(), "path-is-folder");
+    /// assert!(error.to_string().ends_with("[path-is-folder]"));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.mistake().0
+    }
+
+    fn mistake(&self) -> Mistake {
+        match self {
+            Self::InvalidUrl(_) => Mistake("invalid-url"),
+            Self::NotAPath(_) => Mistake("not-a-path"),
+            Self::IsFolder(_) => Mistake("path-is-folder"),
+            Self::NoFolder(_) => Mistake("no-folder"),
+            Self::NotFound(_) => Mistake("database-not-found"),
+            Self::NotWritable(_) => Mistake("database-not-writable"),
+            Self::NotADatabase(_) => Mistake("not-a-database"),
+            Self::Locked(_) => Mistake("database-locked"),
+            Self::SchemaTooNew { .. } => Mistake("schema-too-new"),
+            Self::SqliteTooOld { .. } => Mistake("sqlite-too-old"),
+            Self::Failed(_) => Mistake("database-not-opened"),
+        }
+    }
+
     pub(super) fn failed(error: impl Error + Send + Sync + 'static) -> Self {
         Self::Failed(Arc::new(error))
     }
@@ -155,7 +193,8 @@ impl fmt::Display for OpenError {
                 "SQLite {found} is too old: 3.37 is needed; build with sqlx's bundled SQLite"
             ),
             Self::Failed(_) => f.write_str("the database can't be opened"),
-        }
+        }?;
+        write!(f, " {}", self.mistake())
     }
 }
 

@@ -1,0 +1,202 @@
+//! Mistakes in a set-up: each has a name, which ends its message and is a heading of `docs/errors.md`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{UnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate::key::{self, KeyError};
+use tollgate::{Key, Limiter, MemoryStore, OpenError, Policy, PolicyError, RateLimitLayer};
+use tower::Layer;
+
+use crate::support::{capture_log, clock, from, get, hello, login_in_memory, memory, send};
+use crate::tidy::{files, source};
+
+/// The names that the code gives to mistakes.
+fn names_in_code() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in files(&source()) {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let mistakes = code.split("Mistake(\"").skip(1);
+        names.extend(mistakes.map(|rest| rest.split('"').next().unwrap().to_owned()));
+    }
+    names
+}
+
+/// The names that the page has a heading for, each with what is below it.
+fn sections() -> Vec<(String, String)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
+    let page = fs::read_to_string(page).unwrap();
+    let sections = page.split("\n### ").skip(1).map(|section| {
+        let (name, text) = section.split_once('\n').unwrap();
+        (name.to_owned(), text.to_owned())
+    });
+    sections.collect()
+}
+
+/// The name at the end of a message, after what the message says.
+fn name_in(message: &str) -> String {
+    let (said, name) = message
+        .strip_suffix(']')
+        .unwrap()
+        .rsplit_once(" [")
+        .unwrap();
+    assert!(said.len() > 20, "{message}");
+    assert!(!message.contains('\n'), "{message}");
+    name.to_owned()
+}
+
+fn policy_errors() -> [PolicyError; 9] {
+    [
+        PolicyError::ZeroWindow,
+        PolicyError::WindowTooLong,
+        PolicyError::WindowFraction,
+        PolicyError::InvalidName("a b".to_owned()),
+        PolicyError::BurstTooLarge,
+        PolicyError::BurstWithoutBucket,
+        PolicyError::NoPolicy,
+        PolicyError::DuplicateName("login".to_owned()),
+        PolicyError::SeveralPolicies,
+    ]
+}
+
+fn open_errors() -> [OpenError; 11] {
+    let path = || "limits.db".into();
+    [
+        OpenError::InvalidUrl("no scheme".to_owned()),
+        OpenError::NotAPath(path()),
+        OpenError::IsFolder(path()),
+        OpenError::NoFolder(path()),
+        OpenError::NotFound(path()),
+        OpenError::NotWritable(path()),
+        OpenError::NotADatabase(path()),
+        OpenError::Locked(path()),
+        OpenError::SchemaTooNew {
+            oldest_reader: 9,
+            supported: 1,
+        },
+        OpenError::SqliteTooOld {
+            found: "3.36.0".to_owned(),
+        },
+        OpenError::Failed(Arc::new(std::fmt::Error)),
+    ]
+}
+
+/// Those of the sources of keys.
+fn key_errors() -> [KeyError; 2] {
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let of = |source: key::KeySource| source.extract(&parts).unwrap_err();
+    [of(key::peer_ip()), of(key::extension(|id: &u64| *id))]
+}
+
+/// The message of a panic.
+fn panic_of<T>(build: impl FnOnce() -> T + UnwindSafe) -> String {
+    let Err(panic) = catch_unwind(build) else {
+        panic!("nothing was wrong");
+    };
+    *panic.downcast::<String>().unwrap()
+}
+
+fn panics() -> [String; 3] {
+    [
+        panic_of(|| RateLimitLayer::fixed(3, 0)),
+        panic_of(|| key::header("no header")),
+        panic_of(|| key::peer_ip_by_prefix(129)),
+    ]
+}
+
+async fn too_many_keys() -> tollgate::StoreError {
+    let limiter = Limiter::new(Policy::fixed(3, 60)).store(&MemoryStore::new());
+    let keys = [Key::new("user", 1), Key::new("user", 2)];
+    limiter.check(&keys).await.unwrap_err()
+}
+
+/// The lines that warn of counters which two limits share.
+async fn warnings() -> Vec<String> {
+    let log = capture_log();
+    let store = memory(&clock());
+    let limit = |limit| RateLimitLayer::fixed(limit, 60).store(&store);
+    for layer in [
+        limit(3),
+        limit(3),
+        limit(4).name("login"),
+        limit(5).name("login"),
+    ] {
+        let service = layer.key(key::constant("all")).layer(hello());
+        assert_eq!(send(&service, get("/")).await.status, 200);
+    }
+    log.lines_with("WARN")
+}
+
+#[test]
+fn the_page_has_a_heading_for_each_name_and_no_other() {
+    let headings: Vec<_> = sections().into_iter().map(|(name, _)| name).collect();
+    let names: BTreeSet<_> = headings.iter().cloned().collect();
+    assert_eq!(names.len(), headings.len(), "a heading comes twice");
+    assert_eq!(names, names_in_code());
+}
+
+#[test]
+fn each_section_of_the_page_shows_a_cure() {
+    for (name, text) in sections() {
+        assert!(text.contains("\n```"), "{name} shows no cure");
+    }
+}
+
+#[test]
+fn names_are_in_kebab_case() {
+    let is_kebab = |name: &str| {
+        name.split('-').all(|word| {
+            let mut letters = word.bytes();
+            !word.is_empty() && letters.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9'))
+        })
+    };
+    for name in names_in_code() {
+        assert!(is_kebab(&name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn each_message_ends_with_its_name_and_none_is_left_out() {
+    let mut names = BTreeSet::new();
+    for error in policy_errors() {
+        assert_eq!(name_in(&error.to_string()), error.name());
+        names.insert(error.name().to_owned());
+    }
+    for error in open_errors() {
+        assert_eq!(name_in(&error.to_string()), error.name());
+        names.insert(error.name().to_owned());
+    }
+    for error in key_errors() {
+        assert_eq!(Some(&*name_in(&error.to_string())), error.name());
+        names.extend(error.name().map(str::to_owned));
+    }
+    let error = too_many_keys().await;
+    assert_eq!(Some(&*name_in(&error.to_string())), error.name());
+    names.extend(error.name().map(str::to_owned));
+    names.extend(panics().iter().map(|message| name_in(message)));
+    names.extend(warnings().await.iter().map(|line| name_in(line.trim_end())));
+    assert_eq!(names, names_in_code());
+}
+
+#[tokio::test]
+async fn the_body_and_the_log_line_of_a_500_end_with_the_name() {
+    let log = capture_log();
+    let service = login_in_memory(3, 60).key(key::peer_ip()).layer(hello());
+    let answer = send(&service, from("alice")).await;
+    assert_eq!(answer.status, 500);
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(name_in(&detail), "no-peer-address");
+    let lines = log.lines_with("got a 500");
+    assert_eq!(name_in(lines[0].trim_end()), "no-peer-address");
+}
+
+#[test]
+fn what_a_client_did_wrong_has_no_name() {
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let error = key::header("x-api-key").extract(&parts).unwrap_err();
+    assert_eq!(error.name(), None);
+    assert!(!error.to_string().ends_with(']'), "{error}");
+}
