@@ -69,7 +69,7 @@ pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
     Decisions, NetworkError, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };
-pub use self::response::{Problem, ResetFormat};
+pub use self::response::{Dialect, Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore};

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::limit::{Key, Mistake};
 use crate::limit::key::DEFAULT_IPV6_PREFIX;
+use crate::limit::{Key, Mistake};
 
 /// How many leading bits of IPv6 addresses make a client.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::few::Few;
 use super::timestamp::seconds_ceil;
-use super::{Key, Policy, Timestamp, Verdict};
+use super::{Key, Policy, Timestamp, ToldWaits, Verdict};
 
 /// What a limiter answers for a key: allowed or denied, what is left, and when there is more.
 ///
@@ -44,6 +44,8 @@ pub struct Decision {
     leading: usize,
     is_allowed: bool,
     made: Made,
+    /// How a layer tells the waits of this refusal. Boxed, since few decisions have it.
+    told_waits: Option<Box<ToldWaits>>,
 }
 
 /// By whom a decision was made.
@@ -69,6 +71,7 @@ impl Decision {
             leading,
             is_allowed,
             made: Made::ByStore,
+            told_waits: None,
         }
     }
 
@@ -96,6 +99,14 @@ impl Decision {
             leading: leading(&verdicts, self.is_allowed),
             verdicts,
             ..self
+        }
+    }
+
+    /// Tells the waits of a refusal in this way from now on, unless that was settled before.
+    pub(crate) fn tell_waits(&mut self, told_waits: ToldWaits) {
+        let is_exact = told_waits == ToldWaits::default();
+        if self.is_denied() && self.told_waits.is_none() && !is_exact {
+            self.told_waits = Some(Box::new(told_waits));
         }
     }
 
@@ -195,9 +206,27 @@ impl Decision {
     /// The time after which the same charge passes, if nobody else uses the keys: the longest of all violated policies.
     ///
     /// `None` when it was allowed, and when no wait helps: a limit of 0, or a cost above a limit.
+    ///
+    /// Of a refusal by a layer that [caps](crate::RateLimitLayer::retry_after_max) waits, keeps
+    /// [long ones](crate::RateLimitLayer::no_retry_after_above) to itself or adds [jitter](crate::RateLimitLayer::jitter),
+    /// it is the wait that the client is told. [`Verdict::retry_after`] is exact in any case.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.leading().retry_after().filter(|_| self.is_denied())
+        let exact = self.leading().retry_after().filter(|_| self.is_denied())?;
+        match &self.told_waits {
+            Some(told_waits) => told_waits.wait(exact),
+            None => Some(exact),
+        }
+    }
+
+    /// The effective window of a policy of this decision as clients are told it: of one that was violated never beyond
+    /// the told wait, and `None` when its wait is not told.
+    pub(crate) fn told_window(&self, verdict: &Verdict) -> Option<Duration> {
+        let window = verdict.effective_window();
+        match (&self.told_waits, verdict.retry_after()) {
+            (Some(told_waits), Some(wait)) => told_waits.window(window, wait),
+            _ => Some(window),
+        }
     }
 
     /// Whether the store gave no answer and the decision was made without it: in this process's memory
@@ -255,7 +284,9 @@ impl fmt::Display for Denied {
         write!(f, "over the rate limit {}", self.0.policy().as_name())?;
         match self.0.retry_after() {
             Some(after) => write!(f, ": wait {} s", seconds_ceil(after).max(1)),
-            None => f.write_str(": no wait helps"),
+            None if self.0.leading().is_hopeless() => f.write_str(": no wait helps"),
+            // The wait is not to be told.
+            None => Ok(()),
         }
     }
 }
@@ -324,6 +355,30 @@ mod tests {
             never.to_string(),
             "over the rate limit login: no wait helps"
         );
+    }
+
+    #[test]
+    fn how_waits_are_told_is_settled_once_and_for_refusals_alone() {
+        let policy = Policy::fixed(1, 60).name("login");
+        let silent = ToldWaits {
+            silent_above: Some(Duration::ZERO),
+            ..ToldWaits::default()
+        };
+        let longer = ToldWaits {
+            jitter: Duration::from_secs(5),
+            ..ToldWaits::default()
+        };
+        let mut refused = decide(&policy, 1, false, 1, 0);
+        refused.tell_waits(silent);
+        refused.tell_waits(longer);
+        assert_eq!(refused.retry_after(), None);
+        let denied = refused.into_result().unwrap_err();
+        assert_eq!(denied.to_string(), "over the rate limit login");
+        let mut allowed = decide(&policy, 1, true, 1, 0);
+        allowed.tell_waits(longer);
+        assert_eq!(allowed.retry_after(), None);
+        let window = allowed.told_window(allowed.leading());
+        assert_eq!(window, Some(Duration::from_secs(60)));
     }
 
     #[test]

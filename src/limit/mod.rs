@@ -10,6 +10,7 @@ pub(crate) mod key;
 mod mistake;
 mod policy;
 pub(crate) mod timestamp;
+mod told_waits;
 mod verdict;
 
 pub use self::algorithm::Algorithm;
@@ -18,4 +19,5 @@ pub use self::key::{Key, KeyPart, KeyValue, ParseKeyError};
 pub(crate) use self::mistake::Mistake;
 pub use self::policy::{Policies, Policy, PolicyError};
 pub use self::timestamp::Timestamp;
+pub(crate) use self::told_waits::ToldWaits;
 pub use self::verdict::Verdict;

@@ -1,17 +1,20 @@
 //! The answers that we make ourselves.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::key::KeyError;
 use crate::limit::{Decision, Denied};
+use crate::response::fields::Fields;
 use crate::response::{Document, PROBLEM_JSON, Problem, fields};
 use crate::store::StoreError;
 
-/// What the store needs to come back, in seconds. A layer can't know; this is short enough to be worth a retry and long
+/// What the store needs to come back. A layer can't know; this is short enough to be worth a retry and long
 /// enough not to add to the load.
-const STORE_RETRY_SECONDS: u64 = 5;
+const STORE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Why a request is answered without the inner service.
 ///
@@ -70,9 +73,13 @@ impl Rejection {
     /// The seconds of `Retry-After`, when there is one.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after().map(fields::wait_seconds)
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Denied(decision) => decision.retry_after().map(fields::wait_seconds),
-            Self::Store(_) => Some(STORE_RETRY_SECONDS),
+            Self::Denied(decision) => decision.retry_after(),
+            Self::Store(_) => Some(STORE_RETRY_AFTER),
             Self::KeyMissing(_) | Self::Setup(_) => None,
         }
     }
@@ -86,14 +93,14 @@ impl Rejection {
         }
     }
 
-    /// The answer as the layer gives it: the problem document, `Retry-After`, `Cache-Control: no-store`, and for a
+    /// The answer as a layer with default settings gives it over HTTP: the problem document, `Retry-After`, `Cache-Control: no-store`, and for a
     /// refusal `RateLimit` and `RateLimit-Policy`.
     #[must_use]
     pub fn to_response(&self, problem: &Problem) -> Response<Bytes> {
         let mut response = self.to_bare_response(problem);
         if let Self::Denied(decision) = self {
             let policy = fields::policy_field(fields::policies(decision));
-            fields::append_fields(response.headers_mut(), decision, policy);
+            Fields::default().write(response.headers_mut(), decision, policy);
         }
         self.complete(&mut response);
         response
@@ -101,8 +108,16 @@ impl Rejection {
 
     /// The problem document with its status and type alone.
     pub(super) fn to_bare_response(&self, problem: &Problem) -> Response<Bytes> {
+        let body = self.document(problem).to_bytes();
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status();
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        response
+    }
+
+    fn document<'a>(&'a self, problem: &'a Problem) -> Document<'a> {
         let retry_after = self.retry_after_seconds();
-        let body = match self {
+        match self {
             Self::Denied(decision) => Document::denied(problem, decision),
             Self::KeyMissing(error) | Self::Setup(error) => {
                 Document::of_status(self.status(), error.to_string(), retry_after)
@@ -112,18 +127,14 @@ impl Rejection {
                 "The request could not be checked against its rate limit.",
                 retry_after,
             ),
-        };
-        let mut response = Response::new(body.to_bytes());
-        *response.status_mut() = self.status();
-        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-        response
+        }
     }
 
     /// Adds what every answer of ours has, also one that a user made, where it is missing.
     pub(super) fn complete(&self, response: &mut Response<Bytes>) {
         let headers = response.headers_mut();
-        if let Some(seconds) = self.retry_after_seconds() {
-            fields::write_retry_after(headers, std::time::Duration::from_secs(seconds));
+        if let Some(after) = self.retry_after() {
+            fields::write_retry_after(headers, after);
         }
         // A 429 must not be stored (RFC 6585, 4), and an outer layer's max-age would make the others storable.
         headers

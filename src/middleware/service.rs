@@ -69,7 +69,7 @@ where
                 return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
             }
             Err(error) => {
-                let response = settings.reject(&Rejection::from(error), &parts, None);
+                let response = settings.reject(Rejection::from(error), &parts, None);
                 drop(self.take_ready());
                 return ResponseFuture::rejected(response);
             }

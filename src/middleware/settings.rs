@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue};
@@ -13,9 +14,10 @@ use super::requests::Requests;
 use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeyExtractor as _, KeySource, peer_ip};
 use crate::limit::few::Few;
-use crate::limit::{Decision, Key, Policies, Policy, PolicyError};
+use crate::limit::{Decision, Key, Policies, Policy, PolicyError, ToldWaits};
 use crate::limiter::{Charged, Held, Limiter};
-use crate::response::{Problem, ResetFormat, fields, write_x_rate_limit};
+use crate::response::fields::Fields;
+use crate::response::{Problem, fields};
 use crate::store::{Part, StoreError};
 
 /// Makes an answer of its own, or leaves it to us.
@@ -92,8 +94,13 @@ pub(super) struct Settings {
     pub(super) is_enabled: bool,
     pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
-    pub(super) x_rate_limit: Option<ResetFormat>,
     pub(super) refund_if: Option<RefundIf>,
+    pub(super) fields: Fields,
+    pub(super) has_fields_on_redirects: bool,
+    /// Without the jitter, which is drawn for each refusal.
+    pub(super) told_waits: ToldWaits,
+    /// The most that is added to a wait.
+    pub(super) jitter: Duration,
     policy_field: HeaderValue,
 }
 
@@ -109,8 +116,11 @@ impl Settings {
             is_enabled: true,
             problem: Problem::default(),
             on_rejection: None,
-            x_rate_limit: None,
             refund_if: None,
+            fields: Fields::default(),
+            has_fields_on_redirects: true,
+            told_waits: ToldWaits::default(),
+            jitter: Duration::ZERO,
         })
     }
 
@@ -238,10 +248,10 @@ impl Settings {
                 Course::Allowed(decisions)
             }
             Ok(decision) => {
-                Course::Rejected(self.reject(&Rejection::Denied(decision), parts, before))
+                Course::Rejected(self.reject(Rejection::Denied(decision), parts, before))
             }
             Err(_) if self.limiter.is_shadow() => Course::Passed,
-            Err(error) => Course::Rejected(self.reject(&Rejection::from(error), parts, before)),
+            Err(error) => Course::Rejected(self.reject(Rejection::from(error), parts, before)),
         }
     }
 
@@ -276,12 +286,16 @@ impl Settings {
     /// The answer to a request that the inner service does not get.
     pub(super) fn reject(
         &self,
-        rejection: &Rejection,
+        mut rejection: Rejection,
         parts: &Parts,
         before: Option<Decisions>,
     ) -> Response<Bytes> {
+        // Settled before anything is said of the wait, so that all that is said agrees.
+        if let Rejection::Denied(decision) = &mut rejection {
+            decision.tell_waits(self.drawn_waits());
+        }
         let custom = self.on_rejection.as_ref();
-        let custom = custom.and_then(|on_rejection| on_rejection(rejection, parts));
+        let custom = custom.and_then(|on_rejection| on_rejection(&rejection, parts));
         let mut response = custom.unwrap_or_else(|| rejection.to_bare_response(&self.problem));
         if let Some(decision) = rejection.decision() {
             self.write_fields(&mut response, decision);
@@ -297,7 +311,23 @@ impl Settings {
         response
     }
 
+    /// How one refusal tells its waits.
+    fn drawn_waits(&self) -> ToldWaits {
+        let most = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let jitter = match most {
+            0 => Duration::ZERO,
+            most => Duration::from_nanos(fastrand::u64(0..=most)),
+        };
+        ToldWaits {
+            jitter,
+            ..self.told_waits
+        }
+    }
+
     fn write_fields<B>(&self, response: &mut Response<B>, decision: &Decision) {
+        if response.status().is_redirection() && !self.has_fields_on_redirects {
+            return;
+        }
         let headers = response.headers_mut();
         let is_whole = fields::policies(decision).eq(self.limiter.policies());
         let policy_field = if is_whole {
@@ -305,10 +335,7 @@ impl Settings {
         } else {
             fields::policy_field(fields::policies(decision))
         };
-        fields::append_fields(headers, decision, policy_field);
-        if let Some(reset_format) = self.x_rate_limit {
-            write_x_rate_limit(headers, decision, reset_format);
-        }
+        self.fields.write(headers, decision, policy_field);
     }
 }
 
@@ -320,7 +347,7 @@ impl fmt::Debug for Settings {
             .field("is_shadow", &self.limiter.is_shadow())
             .field("is_enabled", &self.is_enabled)
             .field("problem", &self.problem)
-            .field("x_rate_limit", &self.x_rate_limit)
+            .field("fields", &self.fields)
             .finish_non_exhaustive()
     }
 }

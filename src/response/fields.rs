@@ -1,8 +1,7 @@
 //! `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 //!
-//! The dialect is that of draft-ietf-httpapi-ratelimit-headers-08 to -11: `r` is what is left, `t` the seconds in which
-//! no more than that should be used. All values are structured fields (RFC 9651): a name is a string of the alphabet that
-//! [`Policy`] allows, numbers have at most 15 digits.
+//! All values are structured fields (RFC 9651): a name is a string of the alphabet that [`Policy`] allows, numbers have at
+//! most 15 digits.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,11 +9,57 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
+use super::x_rate_limit::{self, write_x_rate_limit};
+use super::{Dialect, PartitionKey, ResetFormat};
 use crate::limit::timestamp::seconds_ceil;
 use crate::limit::{Decision, Policy, Verdict};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// How a layer writes the fields.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) dialect: Dialect,
+    pub(crate) partition_key: Option<PartitionKey>,
+    pub(crate) x_rate_limit: Option<ResetFormat>,
+}
+
+impl Fields {
+    /// Appends both list fields: those of a limit further inside stay in front. `X-RateLimit-*` come beside them.
+    pub(crate) fn write(&self, headers: &mut HeaderMap, decision: &Decision, policy: HeaderValue) {
+        headers.append(RATE_LIMIT_POLICY, policy);
+        headers.append(RATE_LIMIT, self.limit_field(decision));
+        if let Some(reset_format) = self.x_rate_limit {
+            write_x_rate_limit(headers, decision, reset_format);
+        }
+    }
+
+    /// The names of all fields that may be written, `Retry-After` among them.
+    pub(crate) fn names(&self) -> Vec<HeaderName> {
+        let mut names = vec![RATE_LIMIT, RATE_LIMIT_POLICY, RETRY_AFTER];
+        if self.x_rate_limit.is_some() {
+            names.extend(x_rate_limit::NAMES);
+        }
+        names
+    }
+
+    /// The value of `RateLimit`, like `"login";r=4;t=899`.
+    fn limit_field(&self, decision: &Decision) -> HeaderValue {
+        let (available, window) = self.dialect.parameters();
+        joined(decision.verdicts(), |item, verdict| {
+            let name = verdict.policy().as_name();
+            write!(item, "\"{name}\";{available}={}", verdict.remaining())?;
+            if let Some(told) = decision.told_window(verdict) {
+                write!(item, ";{window}={}", wait_seconds(told))?;
+            }
+            match &self.partition_key {
+                Some(partition_key) => write!(item, ";pk=:{}:", partition_key.of(verdict.key())),
+                None => Ok(()),
+            }
+        })
+    }
+}
 
 /// The value of `RateLimit-Policy`, like `"login";q=5;w=900`: a member for each policy, in their order.
 pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Policy>) -> HeaderValue {
@@ -27,25 +72,6 @@ pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Polic
             policy.window_seconds()
         )
     })
-}
-
-/// The value of `RateLimit`, like `"login";r=4;t=899`.
-fn limit_field<'a>(verdicts: impl ExactSizeIterator<Item = &'a Verdict>) -> HeaderValue {
-    joined(verdicts, |item, verdict| {
-        write!(
-            item,
-            "\"{}\";r={};t={}",
-            verdict.policy().as_name(),
-            verdict.remaining(),
-            wait_seconds(verdict.effective_window())
-        )
-    })
-}
-
-/// Appends both list fields: those of a limit further inside stay in front.
-pub(crate) fn append_fields(headers: &mut HeaderMap, decision: &Decision, policy: HeaderValue) {
-    headers.append(RATE_LIMIT_POLICY, policy);
-    headers.append(RATE_LIMIT, limit_field(decision.verdicts()));
 }
 
 /// The policies of a decision, in their order.

@@ -99,11 +99,12 @@ fn panic_of<T>(build: impl FnOnce() -> T + UnwindSafe) -> String {
     *panic.downcast::<String>().unwrap()
 }
 
-fn panics() -> [String; 3] {
+fn panics() -> [String; 4] {
     [
         panic_of(|| RateLimitLayer::fixed(3, 0)),
         panic_of(|| key::header("no header")),
         panic_of(|| key::peer_ip_by_prefix(129)),
+        panic_of(|| RateLimitLayer::fixed(3, 60).partition_key("")),
     ]
 }
 

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use super::RateLimitLayer;
 use crate::middleware::{Decisions, Rejection};
-use crate::response::{Problem, ResetFormat};
+use crate::response::Problem;
 
 impl RateLimitLayer {
     /// Sets type, title and detail of the problem document of a refused request.
@@ -71,7 +71,7 @@ impl RateLimitLayer {
     }
 
     /// The answer that this layer gives for such a rejection: with its problem, its own answers, its fields. For a handler
-    /// that refuses by a [`Limiter`] what the layer has let through.
+    /// that refuses by a [`Limiter`](crate::Limiter) what the layer has let through.
     ///
     /// # Examples
     ///
@@ -94,14 +94,6 @@ impl RateLimitLayer {
     #[must_use]
     pub fn answer(&self, why: &Rejection, parts: &Parts) -> Response<Bytes> {
         let before = parts.extensions.get::<Decisions>().cloned();
-        self.settings.reject(why, parts, before)
-    }
-
-    /// Sends `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, for clients that know nothing newer. Off by default.
-    ///
-    /// Where layers nest, they are those of the limit that has the fewest left.
-    #[must_use]
-    pub fn x_rate_limit(self, reset: ResetFormat) -> Self {
-        self.with(|settings| settings.x_rate_limit = Some(reset))
+        self.settings.reject(why.clone(), parts, before)
     }
 }

@@ -33,6 +33,11 @@ use crate::store::Store;
 /// | [`exempt_networks`](Self::exempt_networks) | none | uncounted, without fields |
 /// | [`policy_for`](Self::policy_for) | the layer's own policies | see [`one_of`](Self::one_of) too |
 /// | [`shadow`](Self::shadow) | `false` | |
+/// | [`retry_after_max`](Self::retry_after_max), [`no_retry_after_above`](Self::no_retry_after_above) | none | |
+/// | [`jitter`](Self::jitter) | none | |
+/// | [`dialect`](Self::dialect) | [`Dialect::Draft08`](crate::Dialect::Draft08) | |
+/// | [`partition_key`](Self::partition_key) | off | |
+/// | [`fields_on_redirects`](Self::fields_on_redirects) | `true` | |
 /// | [`enabled`](Self::enabled) | `true` | |
 ///
 /// A layer of several policies charges all of them or none: see [`new`](Self::new) and [`and`](Self::and).

@@ -2,6 +2,7 @@
 
 mod answers;
 mod constructors;
+mod fields;
 #[expect(
     clippy::module_inception,
     reason = "a file is named after its one public type"
@@ -10,5 +11,6 @@ mod layer;
 mod plans;
 mod requests;
 mod shadow;
+mod waits;
 
 pub use self::layer::RateLimitLayer;
