@@ -42,6 +42,7 @@
 //! | --- | --- | --- |
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
+//! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.

@@ -25,7 +25,8 @@ pub(super) const NO_PEER: &str = if cfg!(feature = "axum") {
 /// by /64, what one subscriber holds at least; [`peer_ip_by_prefix`] groups otherwise. The port is no part of it.
 ///
 /// It is read from [`PeerAddr`], or else, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>` or
-/// `MockConnectInfo<SocketAddr>`. Without any of them the answer is a 500 that says what to add.
+/// `MockConnectInfo<SocketAddr>`, or with the feature `tonic` from tonic's `TcpConnectInfo`. Without any of them the answer
+/// is a 500 that says what to add.
 ///
 /// Behind a proxy this is the proxy's address, the same for all clients: see [`client_ip`](super::client_ip).
 ///
@@ -124,6 +125,14 @@ fn connected(parts: &Parts) -> Option<SocketAddr> {
         }
         if let Some(MockConnectInfo(address)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
             return Some(*address);
+        }
+    }
+    #[cfg(feature = "tonic")]
+    {
+        use tonic::transport::server::TcpConnectInfo;
+
+        if let Some(info) = extensions.get::<TcpConnectInfo>() {
+            return info.remote_addr();
         }
     }
     None

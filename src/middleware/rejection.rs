@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use crate::key::KeyError;
 use crate::limit::{Decision, Denied};
 use crate::response::fields::Fields;
-use crate::response::{Document, PROBLEM_JSON, Problem, fields};
+use crate::response::{Document, PROBLEM_JSON, Problem, fields, grpc};
 use crate::store::StoreError;
 
 /// What the store needs to come back. A layer can't know; this is short enough to be worth a retry and long
@@ -23,12 +23,20 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// answers like a layer with default settings; like one with others by
 /// [`RateLimitLayer::answer`](crate::RateLimitLayer::answer).
 ///
-/// | | status | `Retry-After` |
-/// | --- | --- | --- |
-/// | [`Denied`](Self::Denied) | 429 | whole seconds, rounded up, at least 1; absent when no wait helps |
-/// | [`KeyMissing`](Self::KeyMissing) | 400 | |
-/// | [`Setup`](Self::Setup) | 500 | |
-/// | [`Store`](Self::Store) | 503 | 5 |
+/// | | status | in gRPC | `Retry-After` |
+/// | --- | --- | --- | --- |
+/// | [`Denied`](Self::Denied) | 429 | `RESOURCE_EXHAUSTED` | whole seconds, rounded up, at least 1; absent when no wait helps |
+/// | [`KeyMissing`](Self::KeyMissing) | 400 | `INVALID_ARGUMENT` | |
+/// | [`Setup`](Self::Setup) | 500 | `INTERNAL` | |
+/// | [`Store`](Self::Store) | 503 | `UNAVAILABLE` | 5 |
+///
+/// # gRPC
+///
+/// A layer answers a request of the content type `application/grpc`, or `application/grpc+…`, as gRPC has it: HTTP 200,
+/// the status above in `grpc-status`, the problem's `detail` in `grpc-message`, and no body. When there is a wait, it is
+/// in `grpc-retry-pushback-ms` too, rounded up to the millisecond, at most 2^31 - 1, and in a `google.rpc.RetryInfo`. The
+/// rate limit fields and `Retry-After` come as metadata. gRPC-Web (`application/grpc-web`) gets the answers of HTTP: put
+/// the layer inside of what translates it.
 ///
 /// # Examples
 ///
@@ -113,6 +121,11 @@ impl Rejection {
         *response.status_mut() = self.status();
         response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
         response
+    }
+
+    /// The same as a gRPC status.
+    pub(super) fn to_bare_grpc_response(&self, problem: &Problem) -> Response<Bytes> {
+        grpc::trailers_only(&self.document(problem), self.retry_after())
     }
 
     fn document<'a>(&'a self, problem: &'a Problem) -> Document<'a> {

@@ -17,7 +17,7 @@ use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, ToldWaits};
 use crate::limiter::{Charged, Held, Limiter};
 use crate::response::fields::Fields;
-use crate::response::{Problem, fields};
+use crate::response::{Problem, fields, grpc};
 use crate::store::{Part, StoreError};
 
 /// Makes an answer of its own, or leaves it to us.
@@ -296,7 +296,13 @@ impl Settings {
         }
         let custom = self.on_rejection.as_ref();
         let custom = custom.and_then(|on_rejection| on_rejection(&rejection, parts));
-        let mut response = custom.unwrap_or_else(|| rejection.to_bare_response(&self.problem));
+        let mut response = custom.unwrap_or_else(|| {
+            if grpc::is_grpc(&parts.headers) {
+                rejection.to_bare_grpc_response(&self.problem)
+            } else {
+                rejection.to_bare_response(&self.problem)
+            }
+        });
         if let Some(decision) = rejection.decision() {
             self.write_fields(&mut response, decision);
             // By `answer` it may be of another limiter, but that changes nothing here: the request ends.

@@ -1,9 +1,11 @@
-//! What is answered: the header fields, and the problem document.
+//! What is answered: the header fields, the problem document, the gRPC status.
 
 mod dialect;
 pub(crate) mod fields;
+pub(crate) mod grpc;
 mod partition_key;
 mod problem;
+mod retry_info;
 mod x_rate_limit;
 
 pub use self::dialect::Dialect;

@@ -143,6 +143,14 @@ impl<'a> Document<'a> {
         }
     }
 
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn to_bytes(&self) -> Bytes {
         // Strings and numbers under constant names: there is nothing in it that could fail.
         serde_json::to_vec(self).unwrap_or_default().into()

@@ -43,7 +43,8 @@ impl RateLimitLayer {
     /// a key or of the store. `None` leaves the answer to the layer.
     ///
     /// The response is sent as it is, and gets the rate limit fields of a refusal; `Retry-After` and
-    /// `Cache-Control: no-store` are added when it has none. To HEAD its body is not sent.
+    /// `Cache-Control: no-store` are added when it has none. To HEAD its body is not sent. A gRPC call gets it as it is, so
+    /// it should be a gRPC status then.
     ///
     /// # Examples
     ///

@@ -64,8 +64,8 @@ impl RateLimitLayer {
     /// The names of the fields that this layer may write: `RateLimit`, `RateLimit-Policy`, `Retry-After`, and
     /// `X-RateLimit-*` when [on](Self::x_rate_limit). None when the layer is not [enabled](Self::enabled).
     ///
-    /// They are for `Access-Control-Expose-Headers`: a script in a browser sees none of them otherwise. Headers of
-    /// answers of your own are not among them.
+    /// They are for `Access-Control-Expose-Headers`: a script in a browser sees none of them otherwise. Headers of a gRPC
+    /// status and of answers of your own are not among them.
     ///
     /// # Examples
     ///

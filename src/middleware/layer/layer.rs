@@ -16,7 +16,8 @@ use crate::store::Store;
 /// Puts a rate limit in front of any `tower::Service<http::Request<_>>`.
 ///
 /// For each request it takes a key, charges one policy or several for that key in the store, and either calls the inner service or
-/// answers 429 with a problem document and `Retry-After`. Allowed responses get `RateLimit` and `RateLimit-Policy`.
+/// answers 429 with a problem document and `Retry-After`, or a gRPC call with a [status](crate::Rejection#grpc). Allowed
+/// responses get `RateLimit` and `RateLimit-Policy`.
 ///
 /// | | default | |
 /// | --- | --- | --- |

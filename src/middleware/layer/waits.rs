@@ -10,8 +10,8 @@ const MAX_JITTER: Duration = Duration::from_hours(10 * 366 * 24);
 impl RateLimitLayer {
     /// Tells a longer wait as this one: `Retry-After` of a daily quota may be `3600`. By default each wait is told exactly.
     ///
-    /// Everything that a refusal says of its wait agrees: the header, `retry_after` of the body, `t` of `RateLimit`, and
-    /// the decision that [`rejection`](Self::rejection) sees. A client that comes back after a
+    /// Everything that a refusal says of its wait agrees: the header, `retry_after` of the body, `t` of `RateLimit`, the
+    /// pushback of gRPC, and the decision that [`rejection`](Self::rejection) sees. A client that comes back after a
     /// capped wait may be refused again. The 503 of a failed store is not capped.
     ///
     /// # Examples
@@ -28,7 +28,7 @@ impl RateLimitLayer {
     }
 
     /// Tells no wait at all when it is longer than this: neither `Retry-After`, nor `retry_after`, nor `t`, nor
-    /// `X-RateLimit-Reset`. By default every wait is told.
+    /// `X-RateLimit-Reset`, nor a pushback. By default every wait is told.
     ///
     /// It asks the exact wait, before [`retry_after_max`](Self::retry_after_max) and [`jitter`](Self::jitter) change it.
     ///
@@ -54,7 +54,7 @@ impl RateLimitLayer {
     ///
     /// It is drawn once for a refusal: all that is said of the wait agrees. It is added to what
     /// [`retry_after_max`](Self::retry_after_max) leaves of the wait, and never shortens it. `Retry-After` has whole
-    /// seconds: a jitter of less than a second shows itself now and then.
+    /// seconds: a jitter of less than a second shows itself in the pushback of gRPC, and elsewhere now and then.
     ///
     /// # Examples
     ///
