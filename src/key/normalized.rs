@@ -59,10 +59,10 @@ impl Normalize<'_> {
 
     /// What a value becomes.
     pub(super) fn value(self, value: &[u8]) -> Cow<'_, [u8]> {
-        match (self.0, str::from_utf8(value)) {
-            (Some(normalize), Ok(text)) => Cow::Owned(normalize(text).into_bytes()),
+        match self.0.map(|normalize| (normalize, str::from_utf8(value))) {
+            Some((normalize, Ok(text))) => Cow::Owned(normalize(text).into_bytes()),
             // Replacing what is no UTF-8 would make one key of several.
-            _ => Cow::Borrowed(value),
+            Some((_, Err(_))) | None => Cow::Borrowed(value),
         }
     }
 }

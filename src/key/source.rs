@@ -89,8 +89,8 @@ impl KeySource {
     /// What was put together before is hashed, what comes after is not: `header("x-api-key").hashed(secret).and(method())`
     /// leaves the method readable.
     ///
-    /// The secret should be 32 random bytes. All processes that share counters need the same; with another one all counters of this source begin anew, and the
-    /// old rows go when they expire.
+    /// The secret should be 32 random bytes. All processes that share counters need the same; with another one all
+    /// counters of this source begin anew, and the old rows go when they expire.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl KeySource {
     /// counter, or to reset it.
     ///
     /// Of a chain it is the key of the first source. Of several parts it is that of the first, with which all keys of
-    /// that value begin; see [`Limiter::reset_under`](../struct.Limiter.html#method.reset_under).
+    /// that value begin; see [`Limiter::reset_under`](crate::Limiter::reset_under).
     ///
     /// # Examples
     ///
