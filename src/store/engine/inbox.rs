@@ -339,6 +339,19 @@ pub(super) struct Taken {
     pub(super) is_abandoned: bool,
 }
 
+impl Taken {
+    /// The looks that come before the charges, and those that come after them. Looks need no lock, so they go first, and do not
+    /// wait for one; but not before charges of what was used already: who has made one finds it.
+    pub(super) fn looks_first_and_last(&mut self) -> (Queue, Queue) {
+        let looks = mem::take(&mut self.looks);
+        if self.forced.is_empty() {
+            return (looks, Queue::default());
+        }
+        self.charges.put_first(mem::take(&mut self.forced));
+        (Queue::default(), looks)
+    }
+}
+
 impl Queue {
     /// The queue without what was in it, to be filled again.
     pub(super) fn emptied(mut self) -> Self {

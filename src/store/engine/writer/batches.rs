@@ -22,13 +22,13 @@ impl<B: Backend> Writer<B> {
         }
         let (units, mut waiters): (Vec<_>, Vec<_>) = given_back.into_iter().unzip();
         let units = units.concat();
+        let now = self.now();
         let mut jobs = waiters_of(&mut self.jobs);
         jobs.extend(&mut waiters);
         let held = Held {
             waiters: waiting,
             jobs,
         };
-        let now = self.clock.get().unwrap_or(&Clock::System).now();
         let taken_back = watched(&self.inbox, held, self.backend.give_back(&units, now)).await;
         if let Err(error) = &taken_back {
             tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
@@ -72,7 +72,13 @@ impl<B: Backend> Writer<B> {
         outcome
     }
 
-    pub(super) async fn charge(&mut self, mut queue: Queue, mut refills: Vec<Part>) -> Queue {
+    /// Charges, while `looks` wait.
+    pub(super) async fn charge(
+        &mut self,
+        mut queue: Queue,
+        mut refills: Vec<Part>,
+        looks: &mut [Waiter<Outcome>],
+    ) -> Queue {
         queue.drop_cancelled();
         let now = self.now();
         let leases = Arc::clone(&self.leases);
@@ -98,13 +104,14 @@ impl<B: Backend> Writer<B> {
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
-        self.give_back(&rests, &mut queue.waiters).await;
+        let waiting = [&mut *queue.waiters, &mut *looks];
+        self.give_back(&rests, waiting).await;
         queue.drop_cancelled();
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
         let held = Held {
-            waiters: [&mut queue.waiters, &mut []],
+            waiters: [&mut queue.waiters, looks],
             jobs: waiters_of(&mut self.jobs),
         };
         let clock = self.clock.get().unwrap_or(&Clock::System);
@@ -154,15 +161,19 @@ impl<B: Backend> Writer<B> {
 
     /// Gives units back. Those of which it is certain that they were not stay leased; of others it is safe to lose them until
     /// their window ends.
-    pub(super) async fn give_back(&mut self, units: &[GiveBack], waiters: &mut [Waiter<Outcome>]) {
+    pub(super) async fn give_back(
+        &mut self,
+        units: &[GiveBack],
+        waiters: [&mut [Waiter<Outcome>]; 2],
+    ) {
         if units.is_empty() {
             return;
         }
+        let now = self.now();
         let held = Held {
-            waiters: [waiters, &mut []],
+            waiters,
             jobs: waiters_of(&mut self.jobs),
         };
-        let now = self.clock.get().unwrap_or(&Clock::System).now();
         let call = self.backend.give_back(units, now);
         let Err(error) = watched(&self.inbox, held, call).await else {
             return;
@@ -194,7 +205,7 @@ impl<B: Backend> Writer<B> {
             BETWEEN_GIVING_BACK
         };
         self.give_back_at = clock::monotonic() + pause;
-        self.give_back(&idle, &mut []).await;
+        self.give_back(&idle, [&mut [], &mut []]).await;
     }
 
     fn answer(

@@ -5,6 +5,7 @@ mod jobs;
 mod watched;
 
 use std::collections::VecDeque;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -87,17 +88,25 @@ impl<B: Backend> Writer<B> {
         let mut spare = Queue::default();
         loop {
             let mut taken = self.inbox.take(spare);
-            taken.charges.put_first(taken.forced);
             let is_idle = taken.charges.is_empty()
+                && taken.forced.is_empty()
                 && taken.looks.is_empty()
                 && taken.given_back.is_empty()
                 && taken.refills.is_empty();
             self.jobs.extend(taken.jobs.drain(..).map(Running::new));
-            let waiting = [&mut *taken.looks.waiters, &mut *taken.charges.waiters];
-            self.take_back(taken.given_back, waiting).await;
-            // Looks first: they need no lock, so that they do not wait for one.
-            self.look(taken.looks, &mut taken.charges).await;
-            spare = self.charge(taken.charges, taken.refills).await.emptied();
+            let given_back = mem::take(&mut taken.given_back);
+            let (mut first, mut last) = taken.looks_first_and_last();
+            // One of them is empty.
+            let looks = [&mut first, &mut last]
+                .into_iter()
+                .find(|looks| !looks.is_empty());
+            let looks = looks.map_or(&mut [][..], |looks| &mut looks.waiters);
+            let waiting = [looks, &mut taken.charges.waiters];
+            self.take_back(given_back, waiting).await;
+            self.look(first, &mut taken.charges).await;
+            let charged = self.charge(taken.charges, taken.refills, &mut last.waiters);
+            spare = charged.await.emptied();
+            self.look(last, &mut spare).await;
             self.maintain().await;
             // One page at a time, so that charges never wait for more than that.
             if let Some(running) = self.jobs.pop_front() {
@@ -149,9 +158,9 @@ impl<B: Backend> Writer<B> {
         let waiting = [&mut *rest.looks.waiters, &mut *rest.charges.waiters];
         self.take_back(rest.given_back, waiting).await;
         self.look(rest.looks, &mut rest.charges).await;
-        self.charge(rest.charges, Vec::new()).await;
+        self.charge(rest.charges, Vec::new(), &mut []).await;
         let unspent = self.leases.take_all();
-        self.give_back(&unspent, &mut []).await;
+        self.give_back(&unspent, [&mut [], &mut []]).await;
         let held = Held {
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()
