@@ -25,6 +25,7 @@ mod head;
 mod hyper_server;
 mod keys;
 mod locks;
+mod login_example;
 mod logs;
 mod made_keys;
 mod nesting;
