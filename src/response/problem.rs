@@ -187,6 +187,10 @@ fn default_detail(denied: &Decision) -> String {
         let cost = denied.cost();
         return format!("{allowance} A cost of {cost} can never pass.");
     }
+    if let (Some(_), Some(blocking)) = (denied.leading().blocked_for(), policy.blocking()) {
+        let lasts = lasting(blocking.lasts);
+        return format!("{allowance} Who exceeds it is blocked for {lasts}.");
+    }
     allowance
 }
 
@@ -215,6 +219,14 @@ fn units(limit: u32) -> String {
         1 => "1 request".to_owned(),
         limit => format!("{limit} requests"),
     }
+}
+
+/// How long something lasts, as `length` has it but for a single second.
+fn lasting(duration: Duration) -> String {
+    if duration == Duration::from_secs(1) {
+        return "1 second".to_owned();
+    }
+    length(duration)
 }
 
 fn length(period: Duration) -> String {

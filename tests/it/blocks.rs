@@ -24,6 +24,10 @@ async fn a_blocked_client_is_told_the_whole_block_and_let_in_after_it() {
     assert_eq!(refused.headers["retry-after"], "3600");
     assert_eq!(refused.headers["ratelimit"], "\"login\";r=0;t=3600");
     assert_eq!(refused.json()["retry_after"], 3_600);
+    assert_eq!(
+        refused.json()["detail"],
+        "The policy login allows 2 requests per 60 seconds. Who exceeds it is blocked for 3600 seconds."
+    );
     clock.advance(HOUR - Duration::from_millis(1));
     let refused = send(&service, from("alice")).await;
     assert_eq!(
