@@ -5,9 +5,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use crate::limit::{Decision, Mistake, Policy};
-
-/// The target of what is told about limits and decisions.
-pub(crate) const TARGET: &str = "tollgate";
+use crate::store::TARGET;
 
 /// An event about a decision. When nobody listens to its level, nothing is worked out.
 macro_rules! tell {

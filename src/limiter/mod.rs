@@ -14,7 +14,6 @@ mod limiter;
 mod setup;
 
 pub(crate) use self::check::{Charged, Check, Held};
-pub(crate) use self::events::TARGET;
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;

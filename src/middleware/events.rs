@@ -7,7 +7,7 @@ use tracing::Level;
 
 use crate::key::KeyError;
 use crate::limit::Policy;
-use crate::limiter::TARGET;
+use crate::store::TARGET;
 
 /// Whether something was told. Clones are told once together.
 #[derive(Clone, Debug, Default)]

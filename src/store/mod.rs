@@ -19,6 +19,9 @@ mod store_error;
 #[cfg(test)]
 mod suite;
 
+/// The target of all events with stable names, also of those that limiters and layers tell: one filter is for all.
+pub(crate) const TARGET: &str = "tollgate";
+
 pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
 pub use self::contract::Store;
 pub(crate) use self::handle::StoreHandle;

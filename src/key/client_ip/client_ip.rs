@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
+use tracing::Level;
 
 use super::{ForwardedHeader, TrustedProxies};
 use crate::key::grouping::Grouping;
@@ -122,7 +123,10 @@ impl KeyExtractor for ClientIp {
         let client = self.header.client(&parts.headers, peer, &self.proxies);
         if client.is_none() && !self.has_told.swap(true, Ordering::Relaxed) {
             let header = &self.header;
-            tracing::warn!(
+            tracing::event!(
+                name: "tollgate.proxies_missed",
+                target: "tollgate",
+                Level::WARN,
                 "a request has fewer addresses in {header} than there are hops, so its peer is counted: \
                  it came around the proxies, or TrustedProxies::hops is too high"
             );

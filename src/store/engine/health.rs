@@ -8,10 +8,7 @@ use tracing::Level;
 
 use super::local::Local;
 use crate::clock;
-use crate::store::StoreError;
-
-/// As of what the limiters tell: one filter is for all. Names and fields are stable too.
-const TARGET: &str = "tollgate";
+use crate::store::{StoreError, TARGET};
 
 /// A store that fails now and then between successes must not write a log line for each.
 const QUIET_AFTER: Duration = Duration::from_secs(1);

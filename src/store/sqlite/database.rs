@@ -9,13 +9,14 @@ use sqlx::sqlite::{
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use tokio::time::sleep_until;
+use tracing::Level;
 
 use super::tables::schema;
 use super::watch::Watch;
 use super::{Files, Location, OpenError, version};
 use crate::clock;
-use crate::store::StoreError;
 use crate::store::engine::QUEUE_LENGTH;
+use crate::store::{StoreError, TARGET};
 
 /// Below the deadline of a charge, so that it is the database that gives up first and says why.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -266,7 +267,10 @@ impl Database {
         self.watch.opened(files, &self.location);
         self.generation += 1;
         if self.generation > 1 && matches!(self.location, Location::Memory) {
-            tracing::warn!(
+            tracing::event!(
+                name: "tollgate.memory_lost",
+                target: TARGET,
+                Level::WARN,
                 "the rate limits in memory were lost with their connection, and begin anew"
             );
         }

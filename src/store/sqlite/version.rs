@@ -1,8 +1,10 @@
 //! Which versions of SQLite will do.
 
 use sqlx::{Row, SqliteConnection};
+use tracing::Level;
 
 use super::OpenError;
+use crate::store::TARGET;
 
 /// Refuses a SQLite without STRICT tables and RETURNING (3.37), and warns of one that can lose data when two
 /// connections write and checkpoint at the same moment (before 3.51.3, and the backports 3.44.6 and 3.50.7).
@@ -21,7 +23,10 @@ pub(super) async fn check(
         return Ok(Err(OpenError::SqliteTooOld { found }));
     }
     if has_wal_reset_fault(version) {
-        tracing::warn!(
+        tracing::event!(
+            name: "tollgate.sqlite_at_risk",
+            target: TARGET,
+            Level::WARN,
             "SQLite {found} can lose data when several connections write (fixed in 3.51.3): build with a later one"
         );
     }

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use tracing::Level;
+
 use super::{Files, Location};
 use crate::clock;
+use crate::store::TARGET;
 
 /// How often it is looked, which takes some microseconds.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -64,7 +67,10 @@ impl Watch {
         }
         self.are_gone = true;
         self.has_lost = true;
-        tracing::error!(
+        tracing::event!(
+            name: "tollgate.file_lost",
+            target: TARGET,
+            Level::ERROR,
             store = location.name(),
             "the file of the rate limit store was deleted, or another one was put in its place: what was counted in it is \
              gone, and what is there now is opened"
