@@ -188,17 +188,25 @@ impl Decisions {
         self
     }
 
-    /// The decision of the layer that made this list, as it is now: with what was charged since. `is_refunded` gives the
-    /// request's own units back.
+    /// The decision of the layer that made this list.
+    pub(super) fn of_layer(&self, is_shadow: bool) -> Option<&Decision> {
+        self.own(is_shadow).map(|entry| &entry.decision)
+    }
+
+    /// The decision of the layer that made this list, when it is another one by now, with what was charged since. `is_refunded`
+    /// gives the request's own units back.
     pub(super) fn settle(&self, is_shadow: bool, is_refunded: bool) -> Option<Decision> {
         let entry = self.own(is_shadow)?;
+        let more = entry.more.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_refunded && more.is_empty() {
+            return None;
+        }
         let mut decision = entry.decision.clone();
         if is_refunded && let Some(charged) = &entry.charged {
             // It is on its way, also when nobody waits for it.
             drop(charged.refund(&entry.limiter, &decision));
             decision = charged.without(decision);
         }
-        let more = entry.more.lock().unwrap_or_else(PoisonError::into_inner);
         if !more.is_empty() {
             let mut more = more.iter();
             decision = decision.map(|verdict| match more.next() {
@@ -225,11 +233,9 @@ impl Decisions {
         settled: Option<Decision>,
         is_shadow: bool,
     ) -> Self {
-        let own = self.own(is_shadow).cloned();
+        let own = settled.and_then(|settled| Some((self.own(is_shadow).cloned()?, settled)));
         let mut all = self.merged_with(inner);
-        if let (Some(own), Some(settled)) = (own, settled)
-            && own.decision != settled
-        {
+        if let Some((own, settled)) = own {
             let settled = Arc::new(own.settled(settled));
             let in_force = all.in_force.iter_mut().flat_map(Few::iter_mut);
             for entry in in_force.chain(&mut all.shadows) {

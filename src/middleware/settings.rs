@@ -260,7 +260,7 @@ impl Settings {
         let is_shadow = self.limiter.is_shadow();
         let settled = decisions.settle(is_shadow, self.is_refunded(response.status()));
         if !is_shadow
-            && let Some(decision) = &settled
+            && let Some(decision) = settled.as_ref().or(decisions.of_layer(is_shadow))
             && !decision.is_uncounted()
         {
             self.write_fields(response, decision);

@@ -24,10 +24,10 @@ pub enum Dialect {
 
 impl Dialect {
     /// The parameters for what is left, and for the effective window.
-    pub(super) fn parameters(self) -> (char, char) {
+    pub(super) fn parameters(self) -> (&'static str, &'static str) {
         match self {
-            Self::Draft08 => ('r', 't'),
-            Self::Editors2026 => ('a', 'w'),
+            Self::Draft08 => (";r=", ";t="),
+            Self::Editors2026 => (";a=", ";w="),
         }
     }
 }

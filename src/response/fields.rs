@@ -3,7 +3,6 @@
 //! All values are structured fields (RFC 9651): a name is a string of the alphabet that [`Policy`] allows, numbers have at
 //! most 15 digits.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use arrayvec::ArrayString;
@@ -48,14 +47,15 @@ impl Fields {
     fn limit_field(&self, decision: &Decision) -> HeaderValue {
         let (available, window) = self.dialect.parameters();
         joined(decision.verdicts(), |item, verdict| {
-            let name = verdict.policy().as_name();
-            write!(item, "\"{name}\";{available}={}", verdict.remaining())?;
+            item.name(verdict.policy());
+            item.parameter(available, u64::from(verdict.remaining()));
             if let Some(told) = decision.told_window(verdict) {
-                write!(item, ";{window}={}", wait_seconds(told))?;
+                item.parameter(window, wait_seconds(told));
             }
-            match &self.partition_key {
-                Some(partition_key) => write!(item, ";pk=:{}:", partition_key.of(verdict.key())),
-                None => Ok(()),
+            if let Some(partition_key) = &self.partition_key {
+                item.text(";pk=:");
+                item.text(&partition_key.of(verdict.key()));
+                item.text(":");
             }
         })
     }
@@ -64,13 +64,9 @@ impl Fields {
 /// The value of `RateLimit-Policy`, like `"login";q=5;w=900`: a member for each policy, in their order.
 pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Policy>) -> HeaderValue {
     joined(policies, |item, policy| {
-        write!(
-            item,
-            "\"{}\";q={};w={}",
-            policy.as_name(),
-            policy.limit(),
-            policy.window_seconds()
-        )
+        item.name(policy);
+        item.parameter(";q=", u64::from(policy.limit()));
+        item.parameter(";w=", policy.window_seconds());
     })
 }
 
@@ -91,29 +87,46 @@ pub(crate) fn wait_seconds(after: Duration) -> u64 {
     seconds_ceil(after).max(1)
 }
 
-/// Holds an item of the longest name and the largest numbers, without an allocation.
-type Item = ArrayString<128>;
+/// A member of a list. It has room for the longest name, the largest numbers and a partition key, without an allocation.
+struct Item(ArrayString<160>);
+
+impl Item {
+    fn text(&mut self, text: &str) {
+        // There is room; what has none is left out rather than cut.
+        let _ = self.0.try_push_str(text);
+    }
+
+    fn name(&mut self, policy: &Policy) {
+        self.text("\"");
+        self.text(policy.as_name());
+        self.text("\"");
+    }
+
+    fn parameter(&mut self, name: &str, value: u64) {
+        self.text(name);
+        self.text(itoa::Buffer::new().format(value));
+    }
+}
 
 /// The members of a list, joined as RFC 9651, 4.1.1, has it. One alone needs no allocation but that of the value.
 fn joined<T>(
     members: impl ExactSizeIterator<Item = T>,
-    write_member: impl Fn(&mut Item, T) -> std::fmt::Result,
+    write_member: impl Fn(&mut Item, T),
 ) -> HeaderValue {
     let is_one = members.len() == 1;
     let mut list = String::new();
-    let mut item = Item::new();
+    let mut item = Item(ArrayString::new());
     for member in members {
-        item.clear();
-        // An item has room for the longest name and the largest numbers.
-        let _ = write_member(&mut item, member);
+        item.0.clear();
+        write_member(&mut item, member);
         if !is_one {
             if !list.is_empty() {
                 list.push_str(", ");
             }
-            list.push_str(&item);
+            list.push_str(&item.0);
         }
     }
-    let text = if is_one { item.as_str() } else { &list };
+    let text = if is_one { item.0.as_str() } else { &list };
     #[expect(
         clippy::expect_used,
         reason = "a policy's name is checked when it is built, and the rest is digits"

@@ -9,8 +9,8 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use super::key_encoding::{
-    BEFORE_HASH, BEFORE_QUALIFIER, BEFORE_VALUE, BETWEEN_PARTS, KeyValue, Place, is_hash,
-    read_component, write_component,
+    BEFORE_HASH, BEFORE_QUALIFIER, BEFORE_VALUE, BETWEEN_PARTS, KeyValue, Place, ipv4_text,
+    is_hash, read_component, write_component,
 };
 use super::text::Text;
 
@@ -71,7 +71,14 @@ impl Key {
     #[must_use]
     pub fn ip_by_prefix(address: IpAddr, ipv6_prefix: u8) -> Self {
         match address.to_canonical() {
-            IpAddr::V4(address) => Self::new("ip", address),
+            IpAddr::V4(address) => {
+                let mut text = Text::new();
+                text.push_str("ip");
+                text.push(BEFORE_VALUE);
+                // Digits and dots need no escapes.
+                text.push_str(&ipv4_text(address));
+                Self(text)
+            }
             IpAddr::V6(address) => {
                 let prefix = ipv6_prefix.min(128);
                 let mask = u128::MAX.checked_shl(u32::from(128 - prefix)).unwrap_or(0);

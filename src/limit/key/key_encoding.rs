@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
 
 use super::text::Text;
@@ -60,11 +61,49 @@ macro_rules! key_value_as_text {
     )* };
 }
 
+macro_rules! key_value_as_number {
+    ($($type:ty),*) => { $(
+        impl KeyValue for $type {
+            fn with_bytes(&self, write: &mut dyn FnMut(&[u8])) {
+                write(itoa::Buffer::new().format(*self).as_bytes());
+            }
+        }
+    )* };
+}
+
+impl KeyValue for Ipv4Addr {
+    fn with_bytes(&self, write: &mut dyn FnMut(&[u8])) {
+        write(ipv4_text(*self).as_bytes());
+    }
+}
+
+impl KeyValue for IpAddr {
+    fn with_bytes(&self, write: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::V4(address) => address.with_bytes(write),
+            Self::V6(address) => address.with_bytes(write),
+        }
+    }
+}
+
+/// What `Display` writes, in a fraction of the time: it is the key of most requests.
+pub(super) fn ipv4_text(address: Ipv4Addr) -> ArrayString<15> {
+    let mut text = ArrayString::new();
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        // Four times three digits and three dots have room.
+        if index > 0 {
+            let _ = text.try_push('.');
+        }
+        let _ = text.try_push_str(itoa::Buffer::new().format(octet));
+    }
+    text
+}
+
 key_value_as_bytes!(str, String, [u8], Vec<u8>, bytes::Bytes);
-key_value_as_text!(
-    u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, bool, char, IpAddr, Ipv4Addr,
-    Ipv6Addr
+key_value_as_number!(
+    u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize
 );
+key_value_as_text!(bool, char, Ipv6Addr);
 
 impl KeyValue for Cow<'_, str> {
     fn with_bytes(&self, write: &mut dyn FnMut(&[u8])) {
