@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::few::Few;
 use super::timestamp::seconds_ceil;
-use super::{Key, Policy, Timestamp, ToldWaits, Verdict};
+use super::{ChargedBy, Key, Policy, Timestamp, ToldWaits, Verdict};
 
 /// What a limiter answers for a key: allowed or denied, what is left, and when there is more.
 ///
@@ -89,6 +89,19 @@ impl Decision {
         Self {
             made: Made::Locally,
             ..self
+        }
+    }
+
+    /// Notes whose counters it was charged to, if it was admitted: those that were not `held` to a charge of before.
+    pub(crate) fn set_charged_by(&mut self, charged_by: ChargedBy, held: &[bool]) {
+        if self.is_denied() || self.made == Made::Uncounted {
+            return;
+        }
+        let held = held.iter().copied().chain(std::iter::repeat(false));
+        for (verdict, is_held) in self.verdicts.iter_mut().zip(held) {
+            if !is_held && verdict.cost() > 0 {
+                verdict.set_charged_by(charged_by);
+            }
         }
     }
 

@@ -20,4 +20,5 @@ pub(crate) use self::mistake::Mistake;
 pub use self::policy::{Policies, Policy, PolicyError};
 pub use self::timestamp::Timestamp;
 pub(crate) use self::told_waits::ToldWaits;
+pub(crate) use self::verdict::ChargedBy;
 pub use self::verdict::Verdict;

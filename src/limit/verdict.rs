@@ -1,5 +1,6 @@
 //! What one policy of a decision says.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::algorithm::{Found, State, Taken};
@@ -16,7 +17,12 @@ pub struct Verdict {
     cost: u32,
     decided_at: Timestamp,
     found: Found,
+    charged_by: Option<ChargedBy>,
 }
+
+/// Whose counter a charge has taken its units from, told by a number that means something to the limiter alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChargedBy(pub(crate) NonZeroU64);
 
 impl Verdict {
     /// What follows from the state that a charge, or a look, has left.
@@ -33,6 +39,7 @@ impl Verdict {
             cost,
             decided_at,
             found,
+            charged_by: None,
         }
     }
 
@@ -47,6 +54,7 @@ impl Verdict {
     pub(crate) fn held_to(&self, policy: &Policy) -> Self {
         let used = self.found.state.used(policy, self.decided_at);
         Self {
+            charged_by: None,
             policy: policy.clone(),
             found: Found {
                 fits: used <= u64::from(policy.limit()),
@@ -56,14 +64,26 @@ impl Verdict {
         }
     }
 
+    /// Notes that it has taken its units, and whose they are.
+    pub(super) fn set_charged_by(&mut self, charged_by: ChargedBy) {
+        self.charged_by = Some(charged_by);
+    }
+
+    /// Whose counter it has taken its units from, if it has taken any.
+    pub(crate) fn charged_by(&self) -> Option<ChargedBy> {
+        self.charged_by
+    }
+
     /// Where the charge took its units from.
     pub(crate) fn taken(&self) -> Taken {
         self.found.state.taken(&self.policy, self.decided_at)
     }
 
-    /// This verdict as if its charge had not been made.
+    /// This verdict as if its charge had not been made, if it has made one.
     pub(crate) fn without_charge(mut self) -> Self {
-        self.found.state.give_back(&self.policy, self.cost);
+        if self.charged_by.take().is_some() {
+            self.found.state.give_back(&self.policy, self.cost);
+        }
         self
     }
 

@@ -1,9 +1,9 @@
 //! What is known only when the work is done: more that was used, and what should not count.
 
-use super::{Charged, Check, Keys, Limiter};
+use super::{Check, Keys, Limiter};
 use crate::limit::Decision;
 use crate::limit::few::Few;
-use crate::store::{Charge, Part, StoreError};
+use crate::store::{Charge, GiveBack, Part, StoreError};
 
 impl Limiter {
     /// Charges units that were used already: they are taken whether they fit or not. What is used may pass the limit then, and
@@ -45,11 +45,16 @@ impl Limiter {
     ///
     /// Units go back to the window that they were taken from, never to another one, and never below zero; where the key was
     /// reset since, none do. Of a token bucket as much goes back as can't have drained since. A refused decision has charged
-    /// nothing. Refund each decision once: the store can't tell a second time from another charge's units.
+    /// nothing, and neither has a look. Refund each decision once: the store can't tell a second time from another charge's units.
+    ///
+    /// The decision may be one of a layer with this [limiter](crate::RateLimitLayer::limiter), or of another limiter on the same
+    /// given [store](Self::store).
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the store gives no answer. The units may stay charged then.
+    /// [`StoreError::ForeignDecision`] when the decision is about counters of another store, or of another limiter on the store
+    /// that the process shares. Another [`StoreError`] when the store gives no answer: it takes the units back later, unless the
+    /// process ends first.
     ///
     /// # Cancel safety
     ///
@@ -71,10 +76,38 @@ impl Limiter {
     /// # Ok::<(), StoreError>(()) }).unwrap();
     /// ```
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
-        let keys = decision.verdicts().map(|verdict| verdict.key().clone());
-        let parts = self.try_parts(&keys.collect::<Vec<_>>())?;
-        let is_local = decision.is_degraded();
-        Charged::of(parts, is_local).refund(self, decision).await
+        self.begin_refund(decision)?.await
+    }
+
+    /// Gives back what a decision has charged, and leaves it to the store: nobody waits for the answer.
+    pub(crate) fn refund_unheard(&self, decision: &Decision) {
+        // A layer gives back its own decisions. They are on their way when this returns.
+        drop(self.begin_refund(decision));
+    }
+
+    /// Begins to give back what a decision has charged.
+    fn begin_refund(
+        &self,
+        decision: &Decision,
+    ) -> Result<impl Future<Output = Result<(), StoreError>> + use<>, StoreError> {
+        let mut units = Vec::new();
+        let mut is_local = false;
+        for verdict in decision.verdicts() {
+            let Some(charged_by) = verdict.charged_by() else {
+                continue;
+            };
+            is_local = charged_by == self.charges_locally_as();
+            if !is_local && charged_by != self.charges_as() {
+                return Err(StoreError::ForeignDecision);
+            }
+            units.push(GiveBack {
+                part: self.part(verdict.policy().clone(), verdict.key().clone()),
+                units: verdict.cost(),
+                from: verdict.taken(),
+                taken_at: verdict.decided_at(),
+            });
+        }
+        Ok(self.store_handle().give_back(units, is_local))
     }
 
     /// Charges what was used already, and leaves it to the store: nobody waits for the answer.

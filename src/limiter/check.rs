@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use super::{FailureMode, Limiter, events};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
-use crate::store::{Charge, GiveBack, Outcome, Part, Reply, StoreError};
+use crate::store::{Charge, Outcome, Part, Reply, StoreError};
 
 /// Parts of which some were charged before under other limits, and are held to these without another charge.
 pub(crate) struct Held {
@@ -34,68 +34,6 @@ pub(crate) struct Check {
     was_held: Vec<bool>,
     is_held_locally: bool,
     is_forced: bool,
-    /// Whether it was charged in this process's memory.
-    is_local: bool,
-}
-
-/// What a check was about.
-#[derive(Clone, Debug)]
-pub(crate) struct Charged {
-    /// A part for each verdict.
-    pub(crate) parts: Few<Part>,
-    /// Whether each of them was charged before, by somebody else; empty when none was.
-    held: Vec<bool>,
-    /// Whether the others were charged in this process's memory.
-    is_local: bool,
-}
-
-impl Charged {
-    /// Parts that were all charged by one decision.
-    pub(super) fn of(parts: Few<Part>, is_local: bool) -> Self {
-        Self {
-            parts,
-            held: Vec::new(),
-            is_local,
-        }
-    }
-
-    /// What a decision about these parts has taken, if anything.
-    fn taken(&self, decision: &Decision) -> Vec<GiveBack> {
-        if decision.is_denied() || decision.is_uncounted() || decision.cost() == 0 {
-            return Vec::new();
-        }
-        let held = self.held.iter().copied().chain(std::iter::repeat(false));
-        let parts = self.parts.iter().zip(decision.verdicts()).zip(held);
-        let own = parts.filter(|(_, is_held)| !is_held);
-        own.map(|((part, verdict), _)| GiveBack {
-            part: part.clone(),
-            units: verdict.cost(),
-            from: verdict.taken(),
-        })
-        .collect()
-    }
-
-    /// The decision about these parts, as if what it has charged had not been.
-    pub(crate) fn without(&self, decision: Decision) -> Decision {
-        if self.taken(&decision).is_empty() {
-            return decision;
-        }
-        let mut held = self.held.iter().copied().chain(std::iter::repeat(false));
-        decision.map(|verdict| match held.next() {
-            Some(true) => verdict,
-            _ => verdict.without_charge(),
-        })
-    }
-
-    /// Begins to give back what a decision about these parts has charged. It goes its way also when nobody waits for it.
-    pub(crate) fn refund(
-        &self,
-        limiter: &Limiter,
-        decision: &Decision,
-    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
-        let store = limiter.store_handle();
-        store.give_back(self.taken(decision), self.is_local)
-    }
 }
 
 impl Check {
@@ -109,7 +47,6 @@ impl Check {
             held: Vec::new(),
             is_held_locally: false,
             is_forced: false,
-            is_local: false,
         }
     }
 
@@ -132,7 +69,6 @@ impl Check {
             held: held.verdicts,
             is_held_locally: held.is_local,
             is_forced: false,
-            is_local: false,
         }
     }
 
@@ -149,18 +85,18 @@ impl Check {
     }
 
     /// What was charged, or had been before.
-    pub(crate) fn into_charged(self) -> Charged {
-        Charged {
-            parts: self.parts,
-            held: self.was_held,
-            is_local: self.is_local,
-        }
+    pub(crate) fn into_parts(self) -> Few<Part> {
+        self.parts
     }
 
     fn decide(&mut self, answer: Result<Outcome, StoreError>) -> Result<Decision, StoreError> {
         let held = std::mem::take(&mut self.held);
         let decision = match answer {
-            Ok(outcome) => Ok(self.marked(decision(&self.parts, held, self.cost, &outcome))),
+            Ok(outcome) => {
+                let mut decision = decision(&self.parts, held, self.cost, &outcome);
+                decision.set_charged_by(self.limiter.charges_as(), &self.was_held);
+                Ok(self.marked(decision))
+            }
             Err(error) => self.without_store(held, error),
         };
         self.told(decision)
@@ -184,7 +120,7 @@ impl Check {
     }
 
     fn without_store(
-        &mut self,
+        &self,
         held: Vec<Option<Verdict>>,
         error: StoreError,
     ) -> Result<Decision, StoreError> {
@@ -208,7 +144,7 @@ impl Check {
     }
 
     /// Asks this process's memory what the store was asked: `None` when it has no room.
-    fn locally(&mut self, held: Vec<Option<Verdict>>) -> Option<Decision> {
+    fn locally(&self, held: Vec<Option<Verdict>>) -> Option<Decision> {
         let is_refused = held.iter().flatten().any(Verdict::is_denied);
         let parts = if held.is_empty() || is_refused {
             self.parts.clone()
@@ -226,8 +162,9 @@ impl Check {
         } else {
             store.charge_locally(&Charge::new(parts, cost))
         };
-        self.is_local = true;
-        Some(decision(&self.parts, held, cost, &outcome?).made_locally())
+        let mut decision = decision(&self.parts, held, cost, &outcome?);
+        decision.set_charged_by(self.limiter.charges_locally_as(), &self.was_held);
+        Some(decision.made_locally())
     }
 }
 

@@ -13,7 +13,7 @@ mod keys;
 mod limiter;
 mod setup;
 
-pub(crate) use self::check::{Charged, Check, Held};
+pub(crate) use self::check::{Check, Held};
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;

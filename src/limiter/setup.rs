@@ -1,12 +1,20 @@
 //! What a limiter is set to, beside its policies.
 
+use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{FailureMode, Limiter};
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
-use crate::limit::{Key, Policy};
+use crate::limit::{ChargedBy, Key, Policy};
 use crate::store::{Part, Rule, StoreHandle};
+
+/// The lowest bits of a mark.
+const MARK_BITS: u32 = 3;
+const SHARED: u64 = 1;
+const SHADOW: u64 = 2;
+const LOCAL: u64 = 4;
 
 /// What a limiter is set to. One that is made of another starts with its set-up.
 #[derive(Clone, Debug)]
@@ -103,9 +111,36 @@ impl Limiter {
         self.inner.setup.is_shadow
     }
 
-    /// A policy that is none of this limiter's own, on its store, and its key.
+    /// A policy, which need not be one of this limiter's own, on its store, and its key.
     pub(crate) fn part(&self, policy: Policy, key: Key) -> Part {
-        let rule = self.inner.setup.rule(policy).into();
+        let own = self.inner.rules.iter().find(|rule| rule.policy == policy);
+        let rule = match own {
+            Some(rule) => Arc::clone(rule),
+            None => self.inner.setup.rule(policy).into(),
+        };
         Part { rule, key }
+    }
+
+    /// What a decision is marked with that was charged to counters of this limiter, and of all that share them: which store it
+    /// is, or in the shared store which limiter, and whether it is a shadow.
+    pub(super) fn charges_as(&self) -> ChargedBy {
+        self.mark(0)
+    }
+
+    /// The same for this process's memory.
+    pub(super) fn charges_locally_as(&self) -> ChargedBy {
+        self.mark(LOCAL)
+    }
+
+    fn mark(&self, local: u64) -> ChargedBy {
+        let setup = &self.inner.setup;
+        let whose = match &setup.store {
+            // An address, whose lowest bits are 0.
+            Some(store) => store.id() as u64,
+            None => (setup.owner << MARK_BITS) | SHARED,
+        };
+        let shadow = if setup.is_shadow { SHADOW } else { 0 };
+        // Neither an address nor the number of an owner is 0.
+        ChargedBy(NonZeroU64::new(whose | shadow | local).unwrap_or(NonZeroU64::MAX))
     }
 }

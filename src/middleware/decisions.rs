@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limit::few::Few;
 use crate::limit::{Decision, Policy, Verdict};
-use crate::limiter::{Charged, FailureMode, Limiter};
+use crate::limiter::{FailureMode, Limiter};
 use crate::store::Part;
 
 /// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
@@ -36,7 +36,7 @@ pub struct Decisions {
 struct Entry {
     decision: Decision,
     /// The counters that were charged, a part for each verdict. A refusal ends the request: nobody asks for its.
-    charged: Option<Charged>,
+    parts: Option<Few<Part>>,
     /// Where they are; kept so that a store's id is not given to another store meanwhile.
     limiter: Limiter,
     /// Units that were charged afterwards, for each verdict; empty when none were.
@@ -115,7 +115,7 @@ impl Decisions {
     fn charge_more_where(&self, units: u32, is_meant: impl Fn(&Policy) -> bool) -> bool {
         let mut charged: Vec<(usize, &Part)> = Vec::new();
         for entry in self.entries() {
-            let Some(parts) = entry.parts() else {
+            let Some(parts) = &entry.parts else {
                 continue;
             };
             let store = entry.limiter.store_id();
@@ -157,7 +157,11 @@ impl Decisions {
             if !is_charge || entry.limiter.store_id() != limiter.store_id() {
                 return None;
             }
-            let place = entry.parts()?.iter().position(|charged| charged == part)?;
+            let place = entry
+                .parts
+                .as_ref()?
+                .iter()
+                .position(|charged| charged == part)?;
             let verdict = decision.verdicts().nth(place)?;
             (verdict.cost() > 0 || cost == 0).then_some((decision, verdict))
         })
@@ -167,13 +171,13 @@ impl Decisions {
     pub(super) fn with(
         mut self,
         decision: Decision,
-        charged: Option<Charged>,
+        parts: Option<Few<Part>>,
         limiter: Limiter,
     ) -> Self {
         let is_shadow = limiter.is_shadow();
         let entry = Arc::new(Entry {
             decision,
-            charged,
+            parts,
             limiter,
             more: Mutex::default(),
         });
@@ -202,10 +206,9 @@ impl Decisions {
             return None;
         }
         let mut decision = entry.decision.clone();
-        if is_refunded && let Some(charged) = &entry.charged {
-            // It is on its way, also when nobody waits for it.
-            drop(charged.refund(&entry.limiter, &decision));
-            decision = charged.without(decision);
+        if is_refunded {
+            entry.limiter.refund_unheard(&decision);
+            decision = decision.map(Verdict::without_charge);
         }
         if !more.is_empty() {
             let mut more = more.iter();
@@ -265,11 +268,6 @@ impl Decisions {
 }
 
 impl Entry {
-    /// The counters that were charged.
-    fn parts(&self) -> Option<&Few<Part>> {
-        self.charged.as_ref().map(|charged| &charged.parts)
-    }
-
     fn note_more(&self, place: usize, units: u32) {
         let mut more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
         if more.len() <= place {
@@ -282,7 +280,7 @@ impl Entry {
     fn settled(&self, decision: Decision) -> Self {
         Self {
             decision,
-            charged: self.charged.clone(),
+            parts: self.parts.clone(),
             limiter: self.limiter.clone(),
             more: Mutex::default(),
         }

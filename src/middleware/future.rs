@@ -106,7 +106,7 @@ where
                         body,
                         settings,
                     } = deciding;
-                    match settings.decide(answer, check.into_charged(), &mut parts) {
+                    match settings.decide(answer, check.into_parts(), &mut parts) {
                         Course::Allowed(decisions) => State::Allowed {
                             future: service.call(Request::from_parts(parts, body)),
                             finish: Some((settings, decisions)),

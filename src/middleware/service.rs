@@ -94,7 +94,7 @@ where
                 settings,
             });
         };
-        let charged = check.into_charged();
+        let charged = check.into_parts();
         match settings.decide(answer, charged, &mut parts) {
             Course::Allowed(decisions) => {
                 let settings = Arc::clone(settings);

@@ -15,7 +15,7 @@ use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeyExtractor as _, KeySource, peer_ip};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, ToldWaits};
-use crate::limiter::{Charged, Held, Limiter};
+use crate::limiter::{Held, Limiter};
 use crate::response::fields::Fields;
 use crate::response::{Problem, fields, grpc};
 use crate::store::{Part, StoreError};
@@ -235,7 +235,7 @@ impl Settings {
     pub(super) fn decide(
         &self,
         answer: Result<Decision, StoreError>,
-        charged: Charged,
+        charged: Few<Part>,
         parts: &mut Parts,
     ) -> Course {
         let before = parts.extensions.get::<Decisions>().cloned();

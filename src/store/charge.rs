@@ -222,6 +222,8 @@ pub(crate) struct GiveBack {
     pub(crate) part: Part,
     pub(crate) units: u32,
     pub(crate) from: Taken,
+    /// When it was decided.
+    pub(crate) taken_at: Timestamp,
 }
 
 /// Which counters to reset.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::limit::Mistake;
 
 const KEY_COUNT: Mistake = Mistake("key-count");
+const FOREIGN_DECISION: Mistake = Mistake("foreign-decision");
 
 /// Why a store gave no answer. A refusal is an answer, not an error.
 ///
@@ -34,6 +35,8 @@ pub enum StoreError {
         /// How many policies there are.
         policies: usize,
     },
+    /// A decision was to be refunded that is not about this limiter's counters. Nothing was given back.
+    ForeignDecision,
     /// The store's thread panicked over this batch. The store goes on with the next one.
     Panicked,
     /// The database reported an error, or can't be opened again.
@@ -50,7 +53,7 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Closed | Self::KeyCount { .. } => false,
+            Self::Closed | Self::KeyCount { .. } | Self::ForeignDecision => false,
             Self::Overloaded
             | Self::DeadlineExceeded
             | Self::BreakerOpen
@@ -66,6 +69,7 @@ impl StoreError {
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::KeyCount { .. } => Some(KEY_COUNT.0),
+            Self::ForeignDecision => Some(FOREIGN_DECISION.0),
             _ => None,
         }
     }
@@ -88,6 +92,12 @@ impl fmt::Display for StoreError {
                 return write!(
                     f,
                     "{keys} keys were given for {policies} policies of a rate limit: give one key for all, or one for each {KEY_COUNT}"
+                );
+            }
+            Self::ForeignDecision => {
+                return write!(
+                    f,
+                    "the decision was made by a rate limit with other counters: refund it by the limiter that has made it {FOREIGN_DECISION}"
                 );
             }
             Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",

@@ -9,6 +9,8 @@ pub(crate) enum Taken {
     Window { start: Timestamp, epoch: u64 },
     /// The event of an instant.
     Event { at: Timestamp },
+    /// The totals of the events after an instant, which still have what was taken out of an event before them.
+    EventsAfter { at: Timestamp },
     /// A bucket. What has drained since is no longer there to be given back.
     Bucket { at: Timestamp },
 }

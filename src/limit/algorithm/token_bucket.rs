@@ -38,13 +38,26 @@ impl Bucket {
         }
     }
 
+    /// The bucket after a reset, to which nothing goes back that was taken before, in the same millisecond neither.
+    pub(crate) fn reset(now: Timestamp) -> Self {
+        Self {
+            since: now.saturating_add(std::time::Duration::from_millis(1)),
+            ..Self::full(now)
+        }
+    }
+
     /// The bucket as it is now.
     pub(crate) fn drained(self, rate: Rate, now: Timestamp) -> Self {
         let Placed { at, is_moved } = place(now, self.at);
         let drained = u128::from(at.millis_since(self.at)) * u128::from(rate.units);
         Self {
             at,
-            since: self.since.min(at),
+            // Behind a clock that has stepped back nothing could be given back for a long time.
+            since: if is_moved {
+                self.since.min(at)
+            } else {
+                self.since
+            },
             is_moved,
             ..self
         }
@@ -66,9 +79,10 @@ impl Bucket {
     }
 
     /// Gives back what is certain to be still there of units that were taken at an instant. Since then no more can have drained
-    /// of them than has drained in all; of a bucket that is a new one since, nothing is theirs.
+    /// of them than has drained in all; of a bucket that was reset since, nothing is theirs.
     pub(crate) fn give_back(self, units: u32, taken_at: Timestamp, rate: Rate) -> Self {
-        if taken_at < self.since {
+        // After a step back of the clock it is not known what has drained since.
+        if taken_at < self.since || taken_at > self.at {
             return self;
         }
         let drained = u128::from(self.at.millis_since(taken_at)) * u128::from(rate.units);

@@ -22,7 +22,14 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// Takes back units that were charged and not used, as far as they are still where they were taken from, and not when
     /// the counters were lost since: they would be those of others.
-    async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError>;
+    ///
+    /// It holds others up for no longer than a page, and returns what it is to be called with again; until then more is told as
+    /// used than is, never less.
+    async fn give_back(
+        &mut self,
+        units: &[GiveBack],
+        now: Timestamp,
+    ) -> Result<Vec<GiveBack>, StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError>;

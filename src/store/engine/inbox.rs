@@ -108,11 +108,10 @@ impl Inbox {
     }
 
     pub(super) fn put_charge(self: &Arc<Self>, charge: Charge) -> Reply {
+        let is_asked = || self.breaker.admits(clock::monotonic);
         if charge.is_forced {
-            let is_asked = || self.breaker.admits_looks(clock::monotonic);
             return self.put(charge, is_asked, |waiting| &mut waiting.forced);
         }
-        let is_asked = || self.breaker.admits(clock::monotonic);
         self.put(charge, is_asked, |waiting| &mut waiting.charges)
     }
 
@@ -184,47 +183,47 @@ impl Inbox {
     pub(super) fn fail_late(&self, held: &mut Held<'_>) -> Instant {
         let now = clock::monotonic();
         let deadline = self.deadline();
-        let mut late = 0;
         let mut next = now + deadline;
+        let (mut late, mut late_jobs) = self.take_late(now, deadline, &mut next);
         for waiter in held
             .waiters
             .iter_mut()
             .flat_map(|waiters| waiters.iter_mut())
         {
             if waiter.is_late(now, deadline) {
-                waiter.answer(Err(StoreError::DeadlineExceeded));
-                late += 1;
+                late.push(waiter.taken());
             } else if waiter.reply.is_some() {
                 next = next.min(waiter.since + deadline);
             }
         }
-        let (late_waiters, mut late_jobs) = self.take_late(now, deadline, &mut next);
-        late += late_waiters.len() as u64;
-        for mut waiter in late_waiters {
-            waiter.answer(Err(StoreError::DeadlineExceeded));
-        }
-        for waiter in held
-            .jobs
-            .iter_mut()
-            .map(|waiter| &mut **waiter)
-            .chain(&mut late_jobs)
-        {
-            if waiter.is_late(now, JOB_DEADLINE) {
-                waiter.answer(Err(StoreError::DeadlineExceeded));
+        let refunds = held.refunds.iter_mut().map(|waiter| (waiter, deadline));
+        let jobs = held.jobs.iter_mut();
+        let jobs = jobs.map(|waiter| (&mut **waiter, JOB_DEADLINE));
+        for (waiter, deadline) in refunds.chain(jobs) {
+            if waiter.is_late(now, deadline) {
+                late_jobs.push(waiter.taken());
             } else if waiter.reply.is_some() {
-                next = next.min(waiter.since + JOB_DEADLINE);
+                next = next.min(waiter.since + deadline);
             }
         }
-        if late > 0 {
+        if !late.is_empty() {
+            // Before anybody is answered: who asks again must find the breaker as it is now.
             self.breaker.late(now, deadline);
-            self.health.failed(&StoreError::DeadlineExceeded, late);
+            let count = late.len() as u64;
+            self.health.failed(&StoreError::DeadlineExceeded, count);
+        }
+        for waiter in &mut late {
+            waiter.answer(Err(StoreError::DeadlineExceeded));
+        }
+        for waiter in &mut late_jobs {
+            waiter.answer(Err(StoreError::DeadlineExceeded));
         }
         next
     }
 
-    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. A late job, or
-    /// a charge of what was used already, is done all the same, and only its waiter is taken. They are answered outside the lock, since an answer may run the
-    /// caller's code.
+    /// Takes those out of the inbox whose deadline has passed: they have not been charged, and must not be. A late job, a
+    /// refund, or a charge of what was used already, is done all the same, and only its waiter is taken. They are answered outside
+    /// the lock, since an answer may run the caller's code.
     fn take_late(
         &self,
         now: Instant,
@@ -247,16 +246,22 @@ impl Inbox {
             }
         }
         let mut late_jobs = Vec::new();
-        let given_back = waiting.given_back.iter_mut().map(|(_, waiter)| waiter);
-        let jobs = waiting.jobs.iter_mut().map(|(_, waiter)| waiter);
-        for waiter in jobs.chain(given_back) {
-            if waiter.is_late(now, JOB_DEADLINE) {
+        let given_back = waiting.given_back.iter_mut();
+        let given_back = given_back.map(|(_, waiter)| (waiter, deadline));
+        let jobs = waiting.jobs.iter_mut();
+        let jobs = jobs.map(|(_, waiter)| (waiter, JOB_DEADLINE));
+        for (waiter, deadline) in given_back.chain(jobs) {
+            if waiter.is_late(now, deadline) {
                 late_jobs.push(waiter.taken());
+            } else if waiter.reply.is_some() {
+                *next = (*next).min(waiter.since + deadline);
             }
         }
         for waiter in &mut waiting.forced.waiters {
             if waiter.is_late(now, deadline) {
                 late.push(waiter.taken());
+            } else if waiter.reply.is_some() {
+                *next = (*next).min(waiter.since + deadline);
             }
         }
         (late, late_jobs)
@@ -325,6 +330,7 @@ impl Inbox {
 #[derive(Default)]
 pub(super) struct Held<'a> {
     pub(super) waiters: [&'a mut [Waiter<Outcome>]; 2],
+    pub(super) refunds: &'a mut [Waiter<u64>],
     pub(super) jobs: Vec<&'a mut Waiter<u64>>,
 }
 

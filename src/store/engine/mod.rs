@@ -101,10 +101,11 @@ impl Engine {
     /// Gives back what was charged and not used, before any later charge. It goes its way also when nobody waits for it.
     pub(crate) fn give_back(
         &self,
-        mut units: Vec<GiveBack>,
+        units: Vec<GiveBack>,
     ) -> impl Future<Output = Result<(), StoreError>> + use<> {
-        let at = self.now();
-        units.retain(|back| !self.leases.take_back(back, at));
+        units
+            .iter()
+            .for_each(|back| self.leases.note_given_back(back));
         let reply = (!units.is_empty()).then(|| self.inbox.put_give_back(units));
         async move {
             match reply {

@@ -73,11 +73,15 @@ impl Backend for Fake {
         })
     }
 
-    async fn give_back(&mut self, units: &[GiveBack], _: Timestamp) -> Result<(), StoreError> {
+    async fn give_back(
+        &mut self,
+        units: &[GiveBack],
+        _: Timestamp,
+    ) -> Result<Vec<GiveBack>, StoreError> {
         let keys = units.iter();
         let keys = keys.map(|back| format!("back {}", back.part.key.as_str()));
         self.remote.batches.lock().unwrap().push(keys.collect());
-        Ok(())
+        Ok(Vec::new())
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
@@ -251,6 +255,7 @@ fn back(key: &str) -> Vec<GiveBack> {
     vec![GiveBack {
         part: part(Key::new("do", key)),
         units: 1,
+        taken_at: Timestamp::from_unix_millis(0),
         from: Taken::Window {
             start: Timestamp::from_unix_millis(0),
             epoch: 0,

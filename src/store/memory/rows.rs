@@ -228,7 +228,7 @@ impl Rows {
             part: back.part.clone(),
             window_start: match back.from {
                 Taken::Window { start, .. } => start.unix_millis(),
-                Taken::Event { .. } | Taken::Bucket { .. } => 0,
+                Taken::Event { .. } | Taken::EventsAfter { .. } | Taken::Bucket { .. } => 0,
             },
         };
         let Some(row) = self.counters.get_mut(&place) else {
@@ -380,11 +380,13 @@ impl Rows {
             };
             row.was_refused = false;
             row.is_used_up = false;
-            if let Kept::Window(usage) = &mut row.kept {
-                usage.reset();
-            } else {
-                self.events -= row.more_events();
-                self.counters.remove(place);
+            match &mut row.kept {
+                Kept::Window(usage) => usage.reset(),
+                Kept::Bucket(bucket) => *bucket = Bucket::reset(reset.at),
+                Kept::Events(_) | Kept::Block(_) => {
+                    self.events -= row.more_events();
+                    self.counters.remove(place);
+                }
             }
         }
         units

@@ -213,16 +213,20 @@ impl Backend for Sqlite {
         })
     }
 
-    async fn give_back(&mut self, units: &[GiveBack], now: Timestamp) -> Result<(), StoreError> {
+    async fn give_back(
+        &mut self,
+        units: &[GiveBack],
+        now: Timestamp,
+    ) -> Result<Vec<GiveBack>, StoreError> {
         self.database.notice_loss().await;
         if self.database.watch.has_lost() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let deleted = give_back::give_back(&mut self.database, units, now).await?;
+        let given_back = give_back::give_back(&mut self.database, units, now).await?;
         if let Some(room) = &mut self.room {
-            room.deleted(deleted);
+            room.deleted(given_back.deleted_rows);
         }
-        Ok(())
+        Ok(given_back.left)
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {

@@ -119,6 +119,7 @@ impl Subject {
             part: part_of(charged.policy(), charged.key()),
             units: charged.cost(),
             from: charged.taken(),
+            taken_at: charged.decided_at(),
         };
         let given_back = self.store.give_back(vec![back], false);
         self.runtime.block_on(given_back).unwrap();

@@ -77,6 +77,7 @@ impl Lease {
         (units > 0).then(|| GiveBack {
             part: part.clone(),
             units,
+            taken_at: self.taken_at,
             from: Taken::Window {
                 start: self.span.start,
                 epoch: self.usage.epoch,

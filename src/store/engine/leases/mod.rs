@@ -87,24 +87,15 @@ impl Leases {
         }
     }
 
-    /// Takes units back that a charge has used, when they came from where the lease in force did: they are spent again from
-    /// here. Says whether it has.
-    pub(super) fn take_back(&self, back: &GiveBack, now: Timestamp) -> bool {
-        let mut shard = self.shard(&back.part);
-        let Some(lease) = shard.get_mut(&back.part) else {
-            return false;
-        };
-        // Without a grant there is no usage that they could be part of.
-        let is_theirs = lease.granted > 0
+    /// Notes that units go back to the counter which a lease was taken from, so that less is told as used. They are not spent
+    /// again from here: only the database knows of a reset by another process.
+    pub(super) fn note_given_back(&self, back: &GiveBack) {
+        if let Some(lease) = self.shard(&back.part).get_mut(&back.part)
             && lease.is_of(back.from)
-            && lease.is_in_force(back.part.policy().limit(), now);
-        if is_theirs {
-            // Never more than is used: what is given back twice must not become more than there is.
-            let used = u32::try_from(lease.usage.used).unwrap_or(u32::MAX);
-            lease.left = lease.left.saturating_add(back.units).min(used);
-            self.is_outstanding.store(true, Ordering::Relaxed);
+        {
+            let used = lease.usage.used.saturating_sub(u64::from(back.units));
+            lease.usage.used = used.max(u64::from(lease.left));
         }
-        is_theirs
     }
 
     /// What to ask for beside a charge that is about to be made, if anything.

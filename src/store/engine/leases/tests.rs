@@ -62,6 +62,7 @@ fn back(charge: &Charge, units: u32, start: i64, epoch: u64) -> GiveBack {
     GiveBack {
         part: charge.parts.first().clone(),
         units,
+        taken_at: at(0),
         from: Taken::Window {
             start: at(start),
             epoch,
@@ -70,33 +71,24 @@ fn back(charge: &Charge, units: u32, start: i64, epoch: u64) -> GiveBack {
 }
 
 #[test]
-fn what_was_not_used_is_spent_again_from_the_lease_it_came_from() {
+fn what_goes_back_is_told_as_not_used_and_not_spent_again() {
     let (leases, charge) = leased(3, 0);
     assert_eq!(spend(&leases, &charge, 1), Some(1));
-    assert!(leases.take_back(&back(&charge, 1, 0, 0), at(2)));
-    let used = [(); 4].map(|()| spend(&leases, &charge, 3));
-    assert_eq!(used, [Some(1), Some(2), Some(3), None]);
+    leases.note_given_back(&back(&charge, 1, 0, 0));
+    let used = [(); 3].map(|()| spend(&leases, &charge, 3));
+    assert_eq!(used, [Some(1), Some(2), None]);
 }
 
 #[test]
-fn a_lease_takes_nothing_back_of_another_window_or_epoch_nor_more_than_is_used() {
+fn what_goes_back_to_another_window_or_epoch_changes_no_lease() {
     let (leases, charge) = leased(3, 60_000);
-    assert!(!leases.take_back(&back(&charge, 1, 0, 0), at(60_001)));
-    assert!(!leases.take_back(&back(&charge, 1, 60_000, 1), at(60_001)));
-    assert!(
-        !leases.take_back(&back(&charge, 1, 60_000, 0), at(120_000)),
-        "it is over"
-    );
-    assert!(leases.take_back(&back(&charge, 9, 60_000, 0), at(60_001)));
-    let spent = (0..9).filter(|_| spend(&leases, &charge, 60_002).is_some());
-    assert_eq!(spent.count(), 3);
-}
-
-#[test]
-fn a_key_without_a_grant_takes_nothing_back() {
-    let (leases, charge) = (Leases::default(), charge(1_000, 1));
-    assert!(leases.ahead_of(&charge, at(0)).is_none());
-    assert!(!leases.take_back(&back(&charge, 1, 0, 0), at(1)));
+    leases.note_given_back(&back(&charge, 1, 0, 0));
+    leases.note_given_back(&back(&charge, 1, 60_000, 1));
+    assert_eq!(spend(&leases, &charge, 60_001), Some(1));
+    // Never less than what is still to be spent.
+    leases.note_given_back(&back(&charge, 9, 60_000, 0));
+    let used = [(); 3].map(|()| spend(&leases, &charge, 60_002));
+    assert_eq!(used, [Some(1), Some(2), None]);
 }
 
 #[test]

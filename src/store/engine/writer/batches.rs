@@ -11,33 +11,6 @@ use crate::store::engine::inbox::{Held, Queue, Waiter};
 use crate::store::{Charge, GiveBack, Outcome, Part, StoreError};
 
 impl<B: Backend> Writer<B> {
-    /// Gives back what was not used. It comes before the charges that wait: who was told of it finds it.
-    pub(super) async fn take_back(
-        &mut self,
-        given_back: Vec<(Vec<GiveBack>, Waiter<u64>)>,
-        waiting: [&mut [Waiter<Outcome>]; 2],
-    ) {
-        if given_back.is_empty() {
-            return;
-        }
-        let (units, mut waiters): (Vec<_>, Vec<_>) = given_back.into_iter().unzip();
-        let units = units.concat();
-        let now = self.now();
-        let mut jobs = waiters_of(&mut self.jobs);
-        jobs.extend(&mut waiters);
-        let held = Held {
-            waiters: waiting,
-            jobs,
-        };
-        let taken_back = watched(&self.inbox, held, self.backend.give_back(&units, now)).await;
-        if let Err(error) = &taken_back {
-            tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
-        }
-        for waiter in &mut waiters {
-            waiter.answer(taken_back.clone().map(|()| 0));
-        }
-    }
-
     pub(super) async fn look(&mut self, mut queue: Queue, charges: &mut Queue) {
         queue.drop_cancelled();
         if queue.is_empty() {
@@ -47,6 +20,7 @@ impl<B: Backend> Writer<B> {
         let held = Held {
             waiters: [&mut queue.waiters, &mut charges.waiters],
             jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
         };
         let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks, now)).await;
         let answers = answers.map(|outcomes| {
@@ -113,6 +87,7 @@ impl<B: Backend> Writer<B> {
         let held = Held {
             waiters: [&mut queue.waiters, looks],
             jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
         };
         let clock = self.clock.get().unwrap_or(&Clock::System);
         let batch = Batch {
@@ -145,13 +120,6 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    /// Forgets the leases of counters that are gone.
-    pub(super) fn forget_lost(&mut self) {
-        if self.backend.take_lost() {
-            self.leases.empty_all();
-        }
-    }
-
     fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) {
         let grants = charged.map_or(&[][..], |charged| &charged.grants);
         for (place, ahead) in ahead.iter().enumerate() {
@@ -173,10 +141,13 @@ impl<B: Backend> Writer<B> {
         let held = Held {
             waiters,
             jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
         };
         let call = self.backend.give_back(units, now);
-        let Err(error) = watched(&self.inbox, held, call).await else {
-            return;
+        let error = match watched(&self.inbox, held, call).await {
+            // What a lease gives back goes to windows, of which nothing is ever left.
+            Ok(_) => return,
+            Err(error) => error,
         };
         tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
         // When it is certain that they were not, they can be spent, or given back later.

@@ -2,6 +2,7 @@
 
 mod batches;
 mod jobs;
+mod refunds;
 mod watched;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
 use self::jobs::Running;
+use self::refunds::Backlog;
 use self::watched::watched;
 use super::backend::Backend;
 use super::inbox::{Held, Inbox, Job, Queue, Starter, Waiter};
@@ -48,6 +50,7 @@ pub(super) fn starter<B: Backend>(
                 leases,
                 local,
                 give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
+                backlog: Backlog::new(clock::monotonic()),
                 jobs: VecDeque::new(),
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
                 maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
@@ -78,6 +81,7 @@ struct Writer<B> {
     leases: Arc<Leases>,
     local: Arc<Local>,
     give_back_at: Instant,
+    backlog: Backlog,
     jobs: VecDeque<Running>,
     sweeper: Sweeper,
     maintain_at: Instant,
@@ -127,7 +131,11 @@ impl<B: Backend> Writer<B> {
                 if taken.is_abandoned {
                     return self.close().await;
                 }
-                let dues = [self.sweep_due_at(), self.give_back_due_at()];
+                let dues = [
+                    self.sweep_due_at(),
+                    self.give_back_due_at(),
+                    self.take_back_due_at(),
+                ];
                 wait(&self.inbox, dues.into_iter().flatten().min()).await;
             }
         }
@@ -159,6 +167,7 @@ impl<B: Backend> Writer<B> {
         self.take_back(rest.given_back, waiting).await;
         self.look(rest.looks, &mut rest.charges).await;
         self.charge(rest.charges, Vec::new(), &mut []).await;
+        self.take_back_all().await;
         let unspent = self.leases.take_all();
         self.give_back(&unspent, [&mut [], &mut []]).await;
         let held = Held {

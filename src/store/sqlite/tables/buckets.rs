@@ -34,12 +34,13 @@ ON CONFLICT (policy, key) DO UPDATE SET
     since = excluded.since
 ";
 
-/// Deletes the buckets of the keys from `$2` to `$3`, both included, and below `$4`, and tells them.
+/// Empties the buckets of the keys from `$2` to `$3`, both included, and below `$4`, and tells what they were. Nothing that was
+/// taken up to now, `$5`, goes back to them. They expire when they would have.
 pub(super) const RESET: &str = "
 BEGIN IMMEDIATE;
 SELECT at, used, parts, since FROM rate_limit_buckets
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
-DELETE FROM rate_limit_buckets
+UPDATE rate_limit_buckets SET at = $5, used = 0, parts = 0, since = $5 + 1, hold = 0
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
 COMMIT
 ";

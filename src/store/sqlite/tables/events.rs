@@ -64,22 +64,52 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
 SELECT changes() WHERE $3 <> '[]'
 ";
 
-/// Takes units out of events, and out of all totals from there on. `$2` is an array of `[policy, key, at, units]`, each event
-/// once.
-pub(in crate::store::sqlite) const GIVE_BACK: &str = "
-INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
+/// Counts the events of each key from an instant on, up to `$4`, and finds the one after so many. `$1` is an array of
+/// `[policy, key, from]`.
+pub(in crate::store::sqlite) const LATER: &str = "
 SELECT
-    later.policy, later.key, later.at,
-    sum(iif(later.at = own.at, min(back.value ->> 3, own.units), 0)), sum(min(back.value ->> 3, own.units)), 0, 0
-FROM json_each($2) AS back
+    0, look.key,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM rate_limit_events
+        WHERE policy = look.value ->> 0 AND key = look.value ->> 1 AND at >= look.value ->> 2
+        LIMIT $4)),
+    (SELECT at FROM rate_limit_events
+        WHERE policy = look.value ->> 0 AND key = look.value ->> 1 AND at >= look.value ->> 2
+        ORDER BY at LIMIT 1 OFFSET $4)
+FROM json_each($1) AS look
+";
+/// What the rows of `LATER`, and of `OWN`, begin with; those of buckets begin with another number.
+pub(in crate::store::sqlite) const LATER_TAG: i64 = 0;
+pub(in crate::store::sqlite) const OWN_TAG: i64 = 1;
+
+/// Reads the units of events. `$2` is an array of `[policy, key, at]`.
+pub(in crate::store::sqlite) const OWN: &str = "
+SELECT 1, look.key, own.units
+FROM json_each($2) AS look
 CROSS JOIN rate_limit_events AS own
-    ON own.policy = back.value ->> 0 AND own.key = back.value ->> 1 AND own.at = back.value ->> 2
-CROSS JOIN rate_limit_events AS later
-    ON later.policy = own.policy AND later.key = own.key AND later.at >= own.at
-GROUP BY later.policy, later.key, later.at
-ON CONFLICT (policy, key, at) DO UPDATE SET
-    units = units - excluded.units,
-    total = total - excluded.total
+    ON own.policy = look.value ->> 0 AND own.key = look.value ->> 1 AND own.at = look.value ->> 2
+";
+
+/// Takes units out of events, which have them. `$2` is an array of `[policy, key, at, units]`.
+pub(in crate::store::sqlite) const TAKE_OUT: &str = "
+INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, 0, 0, 0
+FROM json_each($2)
+WHERE true
+ON CONFLICT (policy, key, at) DO UPDATE SET units = units - excluded.units
+";
+
+/// Lowers the totals of stretches of events. `$3` is an array of `[policy, key, from, to, units]`, of which no two have an event
+/// in common.
+pub(in crate::store::sqlite) const LOWER: &str = "
+INSERT INTO rate_limit_events (policy, key, at, units, total, hold, expires_at)
+SELECT events.policy, events.key, events.at, 0, lower.value ->> 4, 0, 0
+FROM json_each($3) AS lower
+CROSS JOIN rate_limit_events AS events
+    ON events.policy = lower.value ->> 0 AND events.key = lower.value ->> 1
+    AND events.at >= lower.value ->> 2 AND events.at < lower.value ->> 3
+WHERE true
+ON CONFLICT (policy, key, at) DO UPDATE SET total = total - excluded.total
 ";
 
 /// Deletes those events of which nothing is left, and says how many those were. `$2` is as above.
@@ -90,10 +120,8 @@ DELETE FROM rate_limit_events WHERE (policy, key, at) IN (
     CROSS JOIN rate_limit_events AS own
         ON own.policy = back.value ->> 0 AND own.key = back.value ->> 1 AND own.at = back.value ->> 2
     WHERE own.units = 0);
-SELECT 1, changes()
+SELECT changes()
 ";
-/// What the row of `DELETE_EMPTY` begins with; those of buckets begin with another number.
-pub(in crate::store::sqlite) const DELETED: i64 = 1;
 
 /// The clock has stepped back: of each key, moves the events that are later than `$2` to `$2`, as one. What had left the
 /// window before is deleted, or it would be inside again. `$1` is an array of `[policy, key, expires_at, left]`, the last

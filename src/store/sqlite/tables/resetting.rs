@@ -78,7 +78,7 @@ async fn reset_range(
             }
         }
         Table::Events => query = query.bind(events::in_force_after(reset)),
-        Table::Buckets => {}
+        Table::Buckets => query = query.bind(reset.at.unix_millis()),
     }
     let rows = database.fetch_all(query).await?;
     match table {

@@ -200,6 +200,7 @@ async fn units_of_a_lost_file_are_not_given_back_to_the_new_one() {
     let back = GiveBack {
         part,
         units: 2,
+        taken_at: Timestamp::from_unix_millis(NOW),
         from: Taken::Window {
             start: window_start,
             epoch: 0,

@@ -117,6 +117,7 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
                 let back = GiveBack {
                     part,
                     units: given_back.min(grant.units),
+                    taken_at: at,
                     from: Taken::Window {
                         start: grant.span.start,
                         epoch: grant.usage.epoch,
