@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::breaker::Breaker;
 use super::health::Health;
 use super::local::Local;
+use super::queue::{Queue, Waiter};
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
 use crate::store::{Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
@@ -23,9 +24,6 @@ const DEFAULT_DEADLINE: Duration = Duration::from_millis(250);
 const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 /// Resets and sweeps are an operator's: they go on page by page, and may take longer.
 const JOB_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A queue keeps room for so many charges.
-const USUAL_BATCH: usize = 512;
 
 /// Starts the writer's thread.
 pub(super) type Starter = Box<dyn FnOnce(Arc<Inbox>) -> io::Result<()> + Send>;
@@ -66,19 +64,6 @@ pub(super) enum Job {
     Reset(Reset),
     Sweep,
     Close,
-}
-
-/// Charges or looks in order of arrival, and who waits for each.
-#[derive(Default)]
-pub(super) struct Queue {
-    pub(super) asks: Vec<Charge>,
-    pub(super) waiters: Vec<Waiter<Outcome>>,
-}
-
-/// Who waits for an answer, and since when.
-pub(super) struct Waiter<T> {
-    reply: Option<oneshot::Sender<Result<T, StoreError>>>,
-    since: Instant,
 }
 
 impl Inbox {
@@ -192,7 +177,7 @@ impl Inbox {
         {
             if waiter.is_late(now, deadline) {
                 late.push(waiter.taken());
-            } else if waiter.reply.is_some() {
+            } else if waiter.is_unanswered() {
                 next = next.min(waiter.since + deadline);
             }
         }
@@ -202,7 +187,7 @@ impl Inbox {
         for (waiter, deadline) in refunds.chain(jobs) {
             if waiter.is_late(now, deadline) {
                 late_jobs.push(waiter.taken());
-            } else if waiter.reply.is_some() {
+            } else if waiter.is_unanswered() {
                 next = next.min(waiter.since + deadline);
             }
         }
@@ -253,14 +238,14 @@ impl Inbox {
         for (waiter, deadline) in given_back.chain(jobs) {
             if waiter.is_late(now, deadline) {
                 late_jobs.push(waiter.taken());
-            } else if waiter.reply.is_some() {
+            } else if waiter.is_unanswered() {
                 *next = (*next).min(waiter.since + deadline);
             }
         }
         for waiter in &mut waiting.forced.waiters {
             if waiter.is_late(now, deadline) {
                 late.push(waiter.taken());
-            } else if waiter.reply.is_some() {
+            } else if waiter.is_unanswered() {
                 *next = (*next).min(waiter.since + deadline);
             }
         }
@@ -355,104 +340,5 @@ impl Taken {
         }
         self.charges.put_first(mem::take(&mut self.forced));
         (Queue::default(), looks)
-    }
-}
-
-impl Queue {
-    /// The queue without what was in it, to be filled again.
-    pub(super) fn emptied(mut self) -> Self {
-        // What a rush needed once need not be kept for ever.
-        self.asks.clear();
-        self.asks.shrink_to(USUAL_BATCH);
-        self.waiters.clear();
-        self.waiters.shrink_to(USUAL_BATCH);
-        self
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.asks.is_empty()
-    }
-
-    /// Answers what can be answered without the backend, and keeps the rest.
-    pub(super) fn answer_some(&mut self, mut answer: impl FnMut(&Charge) -> Option<Outcome>) {
-        let mut waiters = mem::take(&mut self.waiters).into_iter();
-        self.asks.retain(|ask| {
-            let Some(mut waiter) = waiters.next() else {
-                return false;
-            };
-            match answer(ask) {
-                Some(outcome) => {
-                    waiter.answer(Ok(outcome));
-                    false
-                }
-                None => {
-                    self.waiters.push(waiter);
-                    true
-                }
-            }
-        });
-    }
-
-    /// Puts the charges of another queue in front.
-    pub(super) fn put_first(&mut self, mut first: Queue) {
-        if first.is_empty() {
-            return;
-        }
-        first.asks.append(&mut self.asks);
-        first.waiters.append(&mut self.waiters);
-        *self = first;
-    }
-
-    /// Leaves out what nobody waits for any more, and what was not used already.
-    pub(super) fn drop_cancelled(&mut self) {
-        if !self.waiters.iter().any(Waiter::is_cancelled) {
-            return;
-        }
-        let pairs = self.asks.iter().zip(&self.waiters);
-        let is_cancelled = pairs.map(|(ask, waiter)| waiter.is_cancelled() && !ask.is_forced);
-        let is_cancelled: Vec<bool> = is_cancelled.collect();
-        let mut flags = is_cancelled.iter();
-        self.asks.retain(|_| flags.next() == Some(&false));
-        let mut flags = is_cancelled.iter();
-        self.waiters.retain(|_| flags.next() == Some(&false));
-    }
-}
-
-impl<T> Waiter<T> {
-    fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
-        let (reply, answer) = oneshot::channel();
-        let waiter = Self {
-            reply: Some(reply),
-            since: clock::monotonic(),
-        };
-        (waiter, answer)
-    }
-
-    /// Answers, unless the deadline did. Nobody may be there to hear it.
-    pub(super) fn answer(&mut self, answer: Result<T, StoreError>) {
-        if let Some(reply) = self.reply.take() {
-            let _ = reply.send(answer);
-        }
-    }
-
-    /// The waiter, to be answered elsewhere: what was asked for is done all the same.
-    fn taken(&mut self) -> Self {
-        Self {
-            reply: self.reply.take(),
-            since: self.since,
-        }
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    /// Whether nobody has answered it yet.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.reply.is_some()
-    }
-
-    fn is_late(&self, now: Instant, deadline: Duration) -> bool {
-        self.reply.is_some() && now.duration_since(self.since) >= deadline
     }
 }

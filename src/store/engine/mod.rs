@@ -11,6 +11,7 @@ mod health;
 mod inbox;
 mod leases;
 mod local;
+mod queue;
 mod sweeper;
 #[cfg(test)]
 mod tests;

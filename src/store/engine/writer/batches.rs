@@ -7,7 +7,8 @@ use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waite
 use crate::clock::{self, Clock};
 use crate::limit::algorithm::State;
 use crate::store::engine::backend::{Ahead, Backend, Batch, Charged};
-use crate::store::engine::inbox::{Held, Queue, Waiter};
+use crate::store::engine::inbox::Held;
+use crate::store::engine::queue::{Queue, Waiter};
 use crate::store::{Charge, GiveBack, Outcome, Part, StoreError};
 
 impl<B: Backend> Writer<B> {

@@ -5,7 +5,8 @@ use std::time::Instant;
 use super::{Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
 use crate::store::engine::backend::{Backend, Cursor, Page};
-use crate::store::engine::inbox::{Held, Job, Waiter};
+use crate::store::engine::inbox::{Held, Job};
+use crate::store::engine::queue::Waiter;
 
 /// A job, and how far it is.
 pub(super) struct Running {

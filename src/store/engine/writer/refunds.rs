@@ -8,7 +8,8 @@ use super::{Writer, waiters_of, watched};
 use crate::clock;
 use crate::limit::Timestamp;
 use crate::store::engine::backend::Backend;
-use crate::store::engine::inbox::{Held, QUEUE_LENGTH, Waiter};
+use crate::store::engine::inbox::{Held, QUEUE_LENGTH};
+use crate::store::engine::queue::Waiter;
 use crate::store::{GiveBack, Outcome, StoreError, TARGET};
 
 /// While the database can't be written to, it is tried again after so long: twice as long each time, up to the longest.
