@@ -54,6 +54,10 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are refusals, and a box would cost each of them an allocation"
+)]
 pub enum Rejection {
     /// Over the limit: a decision that refused.
     Denied(Decision),

@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
-use tollgate::{Decisions, Key, Policy, RateLimitLayer, Store, key};
+use tollgate::{Decisions, Key, Policy, RateLimitLayer, Store, Verdict, key};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{CLIENT, clock, from, memory, send, sqlite, statuses};
@@ -147,7 +147,7 @@ async fn an_inner_layer_of_another_limit_gives_nothing_back_that_the_outer_one_h
         .peek(Key::header(CLIENT, "alice"))
         .await
         .unwrap();
-    let used: Vec<_> = used.verdicts().map(|verdict| verdict.used()).collect();
+    let used: Vec<_> = used.verdicts().map(Verdict::used).collect();
     assert_eq!(used, [1, 0]);
 }
 

@@ -120,9 +120,9 @@ pub(in crate::store) fn giving_back_is_as_if_it_had_never_been_charged(subject: 
             if let Some(index) = refund
                 && !charges.is_empty()
             {
-                let (key, at, charged) = charges.swap_remove(index.index(charges.len()));
-                subject.give_back(&charged);
-                model.give_back(&policy, key, at, charged.cost());
+                let (key, at, verdict) = charges.swap_remove(index.index(charges.len()));
+                subject.give_back(&verdict);
+                model.give_back(&policy, key, at, verdict.cost());
             }
             let expected = model.fits(&policy, key, NOON + now, cost);
             let verdict = subject.charge(&policy, &Key::new("user", key), cost);
