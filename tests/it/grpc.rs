@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http::uri::PathAndQuery;
 use http_body::Body as _;
-use tollgate::{Key, RateLimitLayer, Rejection, key};
+use tollgate::{FailureMode, Key, RateLimitLayer, Rejection, key};
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -244,7 +244,8 @@ async fn a_missing_key_is_invalid_argument_and_a_missing_set_up_internal() {
 #[tokio::test]
 async fn a_failed_store_is_unavailable_for_a_while() {
     let store = sqlite(&clock());
-    let channel = connect(login(9, 60, &store)).await;
+    let limit = login(9, 60, &store).on_store_failure(FailureMode::Closed);
+    let channel = connect(limit).await;
     store.close().await.unwrap();
     let refused = say(&channel, by("alice")).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);

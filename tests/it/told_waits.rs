@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::Response;
-use tollgate::{Decisions, Key, Limiter, Policy, RateLimitLayer, Rejection, ResetFormat, key};
+use tollgate::{
+    Decisions, FailureMode, Key, Limiter, Policy, RateLimitLayer, Rejection, ResetFormat, key,
+};
 use tower::Layer;
 
 use crate::fields::parsed;
@@ -243,6 +245,7 @@ async fn a_handlers_refusal_is_told_as_the_layer_tells_its_own() {
 async fn the_wait_for_a_failed_store_is_as_ever() {
     let store = sqlite(&clock());
     let layer = login(9, 60, &store)
+        .on_store_failure(FailureMode::Closed)
         .retry_after_max(Duration::from_secs(1))
         .jitter(HOUR);
     store.close().await.unwrap();
