@@ -1,5 +1,6 @@
 //! What is allowed: a limit, over a window, by an algorithm, under a name.
 
+mod blocks;
 mod constructors;
 mod policies;
 #[expect(
