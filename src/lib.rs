@@ -68,7 +68,7 @@ pub use self::limit::{
 };
 pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
-    Decisions, NetworkError, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
+    Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };
 pub use self::response::{Dialect, Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError};

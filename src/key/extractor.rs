@@ -145,13 +145,13 @@ impl KeyError {
     }
 
     /// This error, as a mistake that has a name.
-    pub(super) fn named(mut self, mistake: Mistake) -> Self {
+    pub(crate) fn named(mut self, mistake: Mistake) -> Self {
         self.mistake = Some(mistake);
         self
     }
 
-    /// The stable name of the mistake, under which the page `docs/errors.md` tells the cure, when a source of this crate
-    /// lacks something of the server's set-up: `no-peer-address`. The message ends with it, in brackets.
+    /// The stable name of the mistake, under which the page `docs/errors.md` tells the cure, when it is one of the
+    /// server's set-up that this crate has found: `no-peer-address`. The message ends with it, in brackets.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.mistake.map(|mistake| mistake.0)

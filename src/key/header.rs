@@ -31,16 +31,23 @@ use crate::limit::{Key, Mistake};
 #[must_use]
 #[track_caller]
 pub fn header(name: &str) -> KeySource {
+    let name = valid_name(name);
+    KeySource::new(Header {
+        kind: Kind::of_header(name.as_str()),
+        name,
+    })
+}
+
+/// Panics when it can't name a header.
+#[track_caller]
+pub(super) fn valid_name(name: &str) -> HeaderName {
     let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
         panic!(
             "{name:?} can't be a header's name: use letters, digits and -, as in x-api-key {}",
             Mistake("invalid-header-name")
         );
     };
-    KeySource::new(Header {
-        kind: Kind::of_header(name.as_str()),
-        name,
-    })
+    name
 }
 
 struct Header {

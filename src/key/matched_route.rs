@@ -6,8 +6,8 @@ use axum::extract::{MatchedPath, OriginalUri};
 use http::request::Parts;
 
 use super::{KeyError, KeyExtractor, KeySource, Normalize};
-use crate::limit::Key;
 use crate::limit::key::Kind;
+use crate::limit::{Key, Mistake};
 
 /// What requests share that no route has matched. Routes begin with `/`.
 const UNMATCHED: &str = "unmatched";
@@ -47,6 +47,7 @@ impl KeyExtractor for MatchedRoute {
             "no router has seen the request yet: put the rate limit layer inside the router, with Router::layer, \
              route_layer or MethodRouter::layer, not around it",
         )
+        .named(Mistake("no-matched-route"))
     }
 
     fn describe(&self) -> Cow<'static, str> {

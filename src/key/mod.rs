@@ -41,6 +41,7 @@ mod into_key;
 #[cfg(feature = "axum")]
 mod matched_route;
 mod method;
+mod network_error;
 mod networks;
 mod normalized;
 mod peer_ip;
@@ -56,7 +57,8 @@ pub use self::into_key::IntoKey;
 #[cfg(feature = "axum")]
 pub use self::matched_route::matched_route;
 pub use self::method::method;
-pub use self::networks::NetworkError;
+pub use self::network_error::NetworkError;
+pub(crate) use self::networks::Networks;
 use self::normalized::Normalize;
 pub use self::peer_ip::{PeerAddr, peer_ip, peer_ip_by_prefix};
 pub use self::source::KeySource;

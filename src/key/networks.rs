@@ -1,24 +1,35 @@
-//! A list of networks.
+//! Lists of networks.
 
-use std::error::Error;
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
+use super::NetworkError;
+
 /// The length of the prefix of `::ffff:0:0/96`, in which IPv6 maps IPv4.
 const MAPPED_PREFIX: u8 = 96;
 
+/// The most characters of a text that an error repeats.
+const TOLD_CHARS: usize = 80;
+
 /// Some networks, of which an address may be in one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Networks(Vec<IpNet>);
 
 impl Networks {
-    pub(crate) fn parse<N: AsRef<str>>(
-        networks: impl IntoIterator<Item = N>,
+    pub(crate) fn parse(
+        networks: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, NetworkError> {
         let networks = networks.into_iter().map(|text| network(text.as_ref()));
         networks.collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether one of them has this address, which counts as IPv4 when it is mapped into IPv6.
@@ -30,18 +41,19 @@ impl Networks {
 
 /// A network, or an address as the network of nothing else.
 fn network(text: &str) -> Result<IpNet, NetworkError> {
-    let error = |problem| NetworkError {
-        text: text.to_owned(),
-        problem,
-    };
+    let told = || text.chars().take(TOLD_CHARS).collect();
     let parsed = match text.trim().parse::<IpAddr>() {
         Ok(address) => Ok(IpNet::from(address.to_canonical())),
         Err(_) => text.trim().parse::<IpNet>().map(without_mapping),
     };
     match parsed {
-        Ok(network) if network.prefix_len() == 0 => Err(error(Problem::IsEverything)),
+        Err(_) => Err(NetworkError::Invalid(told())),
+        // First, or its network would be proposed in place of an address with more bits.
+        Ok(network) if network.prefix_len() == 0 => Err(NetworkError::Everything(told())),
+        Ok(network) if network.addr() != network.network() => {
+            Err(NetworkError::HostBits(network.trunc().to_string()))
+        }
         Ok(network) => Ok(network),
-        Err(_) => Err(error(Problem::IsNoNetwork)),
     }
 }
 
@@ -57,37 +69,6 @@ fn without_mapping(network: IpNet) -> IpNet {
     }
 }
 
-/// A text does not name a network that can be trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NetworkError {
-    text: String,
-    problem: Problem,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Problem {
-    IsNoNetwork,
-    IsEverything,
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = &self.text;
-        match self.problem {
-            Problem::IsNoNetwork => write!(
-                f,
-                "{text:?} is no network: write an address, or a network like 10.0.0.0/8 or 2001:db8::/32"
-            ),
-            Problem::IsEverything => write!(
-                f,
-                "the network {text:?} is everybody: name the networks that are meant"
-            ),
-        }
-    }
-}
-
-impl Error for NetworkError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,16 +78,16 @@ mod tests {
         networks.contain(address.parse().unwrap())
     }
 
+    fn error(network: &str) -> NetworkError {
+        Networks::parse([network]).unwrap_err()
+    }
+
     #[test]
     fn a_network_has_its_addresses_and_no_others() {
         assert!(contain("10.0.0.0/8", "10.255.0.1"));
         assert!(!contain("10.0.0.0/8", "11.0.0.0"));
-        assert!(contain("2001:db8::/32", "2001:db8:ffff::1"));
+        assert!(contain("2001:db8::/32", "2001:DB8:ffff::1"));
         assert!(!contain("2001:db8::/32", "2001:db9::"));
-        assert!(
-            contain("10.1.2.3/8", "10.255.0.1"),
-            "bits of the host are ignored"
-        );
     }
 
     #[test]
@@ -120,28 +101,73 @@ mod tests {
     #[test]
     fn mapped_addresses_and_networks_are_the_ipv4_that_they_are() {
         assert!(contain("10.0.0.0/8", "::ffff:10.0.0.1"));
+        assert!(contain("10.0.0.0/8", "::ffff:a01:203"));
+        assert!(!contain("10.0.0.0/8", "::10.0.0.1"));
         assert!(contain("::ffff:10.0.0.0/104", "10.0.0.1"));
         assert!(contain("::ffff:10.0.0.1", "10.0.0.1"));
         assert!(!contain("::ffff:10.0.0.0/104", "11.0.0.1"));
-        assert!(!contain("0:0:0:1::/64", "::ffff:10.0.0.1"));
     }
 
     #[test]
-    fn what_is_no_network_or_everybody_is_refused_with_the_cure() {
-        for (text, cure) in [
-            ("", "write an address"),
-            ("10.0.0.0/33", "write an address"),
-            ("10.0.0", "write an address"),
-            ("localhost", "write an address"),
-            ("10.0.0.0/8,192.0.2.1", "write an address"),
-            ("fe80::1%eth0", "write an address"),
-            ("0.0.0.0/0", "everybody"),
-            ("10.0.0.0/0", "everybody"),
-            ("::/0", "everybody"),
-            ("::ffff:0.0.0.0/96", "everybody"),
+    fn a_network_around_the_mapped_addresses_holds_none_of_ipv4() {
+        assert!(contain("::/64", "::1"));
+        assert!(!contain("::/64", "10.1.2.3"));
+        assert!(!contain("::/64", "::ffff:10.1.2.3"));
+    }
+
+    #[test]
+    fn spaces_around_a_network_are_not_a_part_of_it() {
+        assert!(contain(" 10.0.0.0/8\n", "10.0.0.1"));
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for text in [
+            "",
+            " ",
+            "*",
+            "localhost",
+            "10.0.0",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0.0 /8",
+            "10.0.0.0/8,192.0.2.1",
+            "::/129",
+            "fe80::1%eth0",
         ] {
-            let error = Networks::parse([text]).unwrap_err().to_string();
-            assert!(error.contains(cure) && error.contains(text), "{error}");
+            assert_eq!(error(text), NetworkError::Invalid(text.to_owned()));
+        }
+        assert_eq!(
+            error(&"x".repeat(100)),
+            NetworkError::Invalid("x".repeat(80))
+        );
+    }
+
+    #[test]
+    fn everybody_is_refused_in_each_spelling() {
+        for text in [
+            "0.0.0.0/0",
+            "10.0.0.0/0",
+            "::/0",
+            "::1/0",
+            "::ffff:0.0.0.0/96",
+            "::ffff:0:0/96",
+        ] {
+            assert_eq!(error(text), NetworkError::Everything(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn bits_beyond_the_prefix_are_refused_with_the_network_that_is_meant() {
+        for (text, meant) in [
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+            ("::ffff:10.1.2.3/104", "10.0.0.0/8"),
+            ("::ffff:10.0.0.0/64", "::/64"),
+        ] {
+            assert_eq!(error(text), NetworkError::HostBits(meant.to_owned()));
         }
     }
 }

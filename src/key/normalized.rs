@@ -7,8 +7,8 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::{KeyError, KeyExtractor, KeySource};
-use crate::limit::Key;
 use crate::limit::key::StoredValue;
+use crate::limit::{Key, Mistake};
 
 const TOO_LONG: &str = "a value of more than 64 bytes is in a key as a hash only, and can't be normalized: let the \
                         closure return the value itself instead of a Key, or normalize it there";
@@ -53,7 +53,9 @@ impl Normalize<'_> {
                 Ok((!value.trim_ascii().is_empty()).then_some(value))
             }
             // Left as it is, it would be a second counter for whoever finds a longer spelling.
-            StoredValue::Hash => Err(KeyError::server(TOO_LONG)),
+            StoredValue::Hash => {
+                Err(KeyError::server(TOO_LONG).named(Mistake("normalized-too-late")))
+            }
         })
     }
 

@@ -10,7 +10,7 @@ use super::{KeyError, KeyExtractor, KeySource};
 use crate::limit::{Key, Mistake};
 
 /// What a server lacks that does not say who the peer is.
-pub(super) const NO_PEER: &str = if cfg!(feature = "axum") {
+const NO_PEER: &str = if cfg!(feature = "axum") {
     "the peer's address is not known: serve the router with \
      into_make_service_with_connect_info::<SocketAddr>(), or put a tollgate::key::PeerAddr into the request's \
      extensions (hyper), or add .or(…) for requests without an address"
@@ -86,7 +86,7 @@ impl KeyExtractor for PeerIp {
     }
 
     fn missing(&self) -> KeyError {
-        KeyError::server(NO_PEER).named(Mistake("no-peer-address"))
+        no_peer()
     }
 
     fn describe(&self) -> Cow<'static, str> {
@@ -104,6 +104,11 @@ impl KeyExtractor for PeerIp {
     fn has_address(&self) -> bool {
         true
     }
+}
+
+/// The error of every source that needs the peer.
+pub(super) fn no_peer() -> KeyError {
+    KeyError::server(NO_PEER).named(Mistake("no-peer-address"))
 }
 
 /// The peer's address, IPv4 also when it is mapped into IPv6.

@@ -11,7 +11,7 @@ use super::both::Both;
 use super::hashed::Hashed;
 use super::normalized::Normalized;
 use super::{KeyError, KeyExtractor, Normalize};
-use crate::limit::{Key, KeyValue};
+use crate::limit::{Key, KeyValue, Mistake};
 
 /// Where keys come from: one source, or several of which the first that has a key is believed.
 ///
@@ -113,7 +113,8 @@ impl KeySource {
         match Hashed::new(self, secret.as_ref()) {
             Some(hashed) => Self::new(hashed),
             None => panic!(
-                "the secret of hashed keys is empty: give 32 random bytes, and keep them for as long as the counters"
+                "the secret of hashed keys is empty: give 32 random bytes, and keep them for as long as the counters {}",
+                Mistake("empty-secret")
             ),
         }
     }

@@ -7,12 +7,10 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 
 use super::events::{self, Told};
-use super::networks::{NetworkError, Networks};
 use super::settings::Settings;
-use crate::key::KeyExtractor as _;
-use crate::key::{KeyError, KeySource};
-use crate::limit::Policy;
+use crate::key::{KeyError, KeyExtractor as _, KeySource, NetworkError, Networks};
 use crate::limit::few::Few;
+use crate::limit::{Mistake, Policy};
 use crate::limiter::Limiter;
 use crate::store::Part;
 
@@ -162,6 +160,7 @@ fn unknown_plan(limiter: &Limiter, sharing: usize) -> KeyError {
         "the request's rate limit is chosen by a name that none of its policies has: one_of must be given one of {}",
         names.join(", ")
     ))
+    .named(Mistake("unknown-plan"))
 }
 
 fn taken_name(name: &str) -> KeyError {
@@ -169,6 +168,7 @@ fn taken_name(name: &str) -> KeyError {
         "the policy of policy_for is named {name}, as one of those that apply beside it: give it a name of its own with \
          .name(\"…\")"
     ))
+    .named(Mistake("computed-name"))
 }
 
 /// Whether a browser asks by this request what another one may do (Fetch, 4.8): OPTIONS alone does not.

@@ -5,8 +5,10 @@ use std::fs;
 use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate::key::{self, KeyError};
+use http::request::Parts;
+use tollgate::key::{self, ForwardedHeader, KeyError, NetworkError, TrustedProxies};
 use tollgate::{Key, Limiter, MemoryStore, OpenError, Policy, PolicyError, RateLimitLayer};
 use tower::Layer;
 
@@ -36,6 +38,12 @@ fn sections() -> Vec<(String, String)> {
     sections.collect()
 }
 
+/// The name at the end of the message of a log line, behind which its fields are.
+fn name_in_line(line: &str) -> String {
+    let (message, _fields) = line.rsplit_once(']').unwrap();
+    name_in(&format!("{message}]"))
+}
+
 /// The name at the end of a message, after what the message says.
 fn name_in(message: &str) -> String {
     let (said, name) = message
@@ -48,7 +56,7 @@ fn name_in(message: &str) -> String {
     name.to_owned()
 }
 
-fn policy_errors() -> [PolicyError; 9] {
+fn policy_errors() -> [PolicyError; 10] {
     [
         PolicyError::ZeroWindow,
         PolicyError::WindowTooLong,
@@ -56,6 +64,7 @@ fn policy_errors() -> [PolicyError; 9] {
         PolicyError::InvalidName("a b".to_owned()),
         PolicyError::BurstTooLarge,
         PolicyError::BurstWithoutBucket,
+        PolicyError::InvalidBlock,
         PolicyError::NoPolicy,
         PolicyError::DuplicateName("login".to_owned()),
         PolicyError::SeveralPolicies,
@@ -84,11 +93,46 @@ fn open_errors() -> [OpenError; 11] {
     ]
 }
 
+fn network_errors() -> [NetworkError; 4] {
+    [
+        NetworkError::Invalid("10.0.0".to_owned()),
+        NetworkError::HostBits("10.0.0.0/8".to_owned()),
+        NetworkError::Everything("::/0".to_owned()),
+        NetworkError::NoAddress("header x-api-key".to_owned()),
+    ]
+}
+
 /// Those of the sources of keys.
-fn key_errors() -> [KeyError; 2] {
+fn key_errors() -> [KeyError; 5] {
     let (parts, ()) = http::Request::new(()).into_parts();
     let of = |source: key::KeySource| source.extract(&parts).unwrap_err();
-    [of(key::peer_ip()), of(key::extension(|id: &u64| *id))]
+    let long = key::from_fn(|_: &Parts| Key::new("user", "x".repeat(65)));
+    [
+        of(key::peer_ip()),
+        of(key::client_ip(
+            ForwardedHeader::forwarded(),
+            TrustedProxies::hops(1),
+        )),
+        of(key::extension(|id: &u64| *id)),
+        of(key::matched_route()),
+        of(long.normalized(str::to_lowercase)),
+    ]
+}
+
+/// Those of the functions that choose a policy, as their 500 tells them.
+async fn choices() -> [String; 2] {
+    let detail_of = async |layer: RateLimitLayer| {
+        let service = layer.key(key::constant("all")).layer(hello());
+        let answer = send(&service, get("/")).await;
+        assert_eq!(answer.status, 500);
+        answer.json()["detail"].as_str().unwrap().to_owned()
+    };
+    let policy = |name: &str| Policy::fixed(3, 60).name(name);
+    let beside = RateLimitLayer::new(policy("own")).and(policy("beside"), key::constant("all"));
+    [
+        detail_of(RateLimitLayer::one_of([policy("free")], |_| "gold")).await,
+        detail_of(beside.policy_for(move |_| Some(policy("beside")))).await,
+    ]
 }
 
 /// The message of a panic.
@@ -99,12 +143,46 @@ fn panic_of<T>(build: impl FnOnce() -> T + UnwindSafe) -> String {
     *panic.downcast::<String>().unwrap()
 }
 
-fn panics() -> [String; 4] {
-    [
-        panic_of(|| RateLimitLayer::fixed(3, 0)),
-        panic_of(|| key::header("no header")),
-        panic_of(|| key::peer_ip_by_prefix(129)),
-        panic_of(|| RateLimitLayer::fixed(3, 60).partition_key("")),
+/// Each short constructor and setter that can panic, and the name that it ends with.
+fn panics() -> Vec<(String, &'static str)> {
+    let layer = || RateLimitLayer::fixed(3, 60);
+    let two = || RateLimitLayer::new([Policy::fixed(3, 60), Policy::fixed(9, 600)]);
+    let day = Duration::from_hours(24);
+    vec![
+        (panic_of(|| RateLimitLayer::fixed(3, 0)), "zero-window"),
+        (panic_of(|| layer().block_after(0, day)), "invalid-block"),
+        (panic_of(|| two().name("two")), "several-policies"),
+        (panic_of(|| two().burst(9)), "several-policies"),
+        (panic_of(|| two().block_for(day)), "several-policies"),
+        (panic_of(|| two().policy_for(|_| None)), "several-policies"),
+        (panic_of(|| layer().partition_key("")), "empty-secret"),
+        (panic_of(|| key::header("x-key").hashed("")), "empty-secret"),
+        (panic_of(|| key::header("no header")), "invalid-header-name"),
+        (
+            panic_of(|| ForwardedHeader::single("no header")),
+            "invalid-header-name",
+        ),
+        (panic_of(|| key::peer_ip_by_prefix(129)), "ipv6-prefix"),
+        (panic_of(|| TrustedProxies::hops(0)), "proxy-hops"),
+        (
+            panic_of(|| TrustedProxies::networks(["10.0.0"])),
+            "invalid-network",
+        ),
+        (
+            panic_of(|| layer().exempt_networks(["10.1.2.3/8"])),
+            "network-host-bits",
+        ),
+        (
+            panic_of(|| layer().exempt_networks(["::/0"])),
+            "network-of-everybody",
+        ),
+        (
+            panic_of(|| {
+                let layer = layer().exempt_networks(["10.0.0.0/8"]);
+                layer.key(key::constant("all"))
+            }),
+            "key-without-address",
+        ),
     ]
 }
 
@@ -166,6 +244,10 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(name_in(&error.to_string()), error.name());
         names.insert(error.name().to_owned());
     }
+    for error in network_errors() {
+        assert_eq!(name_in(&error.to_string()), error.name());
+        names.insert(error.name().to_owned());
+    }
     for error in open_errors() {
         assert_eq!(name_in(&error.to_string()), error.name());
         names.insert(error.name().to_owned());
@@ -177,8 +259,12 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
     let error = too_many_keys().await;
     assert_eq!(Some(&*name_in(&error.to_string())), error.name());
     names.extend(error.name().map(str::to_owned));
-    names.extend(panics().iter().map(|message| name_in(message)));
-    names.extend(warnings().await.iter().map(|line| name_in(line.trim_end())));
+    for (message, name) in panics() {
+        assert_eq!(name_in(&message), name);
+        names.insert(name.to_owned());
+    }
+    names.extend(choices().await.iter().map(|detail| name_in(detail)));
+    names.extend(warnings().await.iter().map(|line| name_in_line(line)));
     assert_eq!(names, names_in_code());
 }
 
@@ -190,8 +276,8 @@ async fn the_body_and_the_log_line_of_a_500_end_with_the_name() {
     assert_eq!(answer.status, 500);
     let detail = answer.json()["detail"].as_str().unwrap().to_owned();
     assert_eq!(name_in(&detail), "no-peer-address");
-    let lines = log.lines_with("got a 500");
-    assert_eq!(name_in(lines[0].trim_end()), "no-peer-address");
+    let lines = log.lines_with("has no key for a request");
+    assert_eq!(name_in_line(&lines[0]), "no-peer-address");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tracing::Level;
 
 use super::{ForwardedHeader, TrustedProxies};
 use crate::key::grouping::Grouping;
-use crate::key::peer_ip::{NO_PEER, peer};
+use crate::key::peer_ip::{no_peer, peer};
 use crate::key::{KeyError, KeyExtractor, KeySource};
 use crate::limit::Key;
 
@@ -106,7 +106,7 @@ impl KeyExtractor for ClientIp {
     }
 
     fn missing(&self) -> KeyError {
-        KeyError::server(NO_PEER)
+        no_peer()
     }
 
     fn describe(&self) -> Cow<'static, str> {

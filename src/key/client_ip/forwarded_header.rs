@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::elements::from_the_right;
 use super::{TrustedProxies, forwarded, single, x_forwarded_for};
+use crate::key::header::valid_name;
 
 /// The one header in which the proxies tell the client's address. No other is read: a client may send those.
 ///
@@ -64,11 +65,8 @@ impl ForwardedHeader {
     #[must_use]
     #[track_caller]
     pub fn single(name: &str) -> Self {
-        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
-            panic!("{name:?} can't be a header's name: use letters, digits and -, as in x-real-ip");
-        };
         Self {
-            name,
+            name: valid_name(name),
             form: Form::Single,
         }
     }

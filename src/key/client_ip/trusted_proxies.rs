@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::key::NetworkError;
-use crate::key::networks::Networks;
+use crate::key::{NetworkError, Networks};
+use crate::limit::Mistake;
 
 /// The most hops: no more elements of a header are read.
 const MOST_HOPS: usize = 32;
@@ -39,8 +39,8 @@ impl TrustedProxies {
     ///
     /// # Panics
     ///
-    /// When one of them is no network, or is everybody (`0.0.0.0/0`, `::/0`). For networks from configuration use
-    /// [`try_networks`](Self::try_networks).
+    /// When one of them is no network, has bits beyond its prefix (`10.1.2.3/8`), or is everybody (`0.0.0.0/0`, `::/0`). For
+    /// networks from configuration use [`try_networks`](Self::try_networks).
     #[must_use]
     #[track_caller]
     pub fn networks<N: AsRef<str>>(networks: impl IntoIterator<Item = N>) -> Self {
@@ -54,7 +54,7 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`NetworkError`] when one of them is no network, or is everybody.
+    /// [`NetworkError`] when one of them is no network, has bits beyond its prefix, or is everybody.
     ///
     /// # Examples
     ///
@@ -68,7 +68,7 @@ impl TrustedProxies {
     pub fn try_networks<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, NetworkError> {
-        Networks::parse(networks).map(|networks| Self(Trusted::Networks(networks)))
+        Ok(Self(Trusted::Networks(Networks::parse(networks)?)))
     }
 
     /// This many proxies, 1 to 32, each of which adds one element to the header: the client is that many elements from the
@@ -86,7 +86,8 @@ impl TrustedProxies {
     pub fn hops(hops: usize) -> Self {
         assert!(
             (1..=MOST_HOPS).contains(&hops),
-            "there are 1 to {MOST_HOPS} proxies to count, not {hops}: without a proxy use key::peer_ip()"
+            "there are 1 to {MOST_HOPS} proxies to count, not {hops}: without a proxy use key::peer_ip() {}",
+            Mistake("proxy-hops")
         );
         Self(Trusted::Hops(hops))
     }

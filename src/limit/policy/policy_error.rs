@@ -30,7 +30,7 @@ pub enum PolicyError {
     NoPolicy,
     /// Two policies of one limiter have this name. Names are compared without regard to case.
     DuplicateName(String),
-    /// A name or a burst was set on a limiter of several policies, which can't tell for which of them it is.
+    /// A name, a burst or a block was set on a limiter of several policies, which can't tell for which of them it is.
     SeveralPolicies,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for PolicyError {
             ),
             Self::NoPolicy => f.write_str("a rate limit without any policy: give at least one"),
             Self::SeveralPolicies => f.write_str(
-                "a name or a burst is for one policy, and this rate limit has several: set it on the policy instead"
+                "a name, a burst or a block is for one policy, and this rate limit has several: set it on the policy instead"
             ),
         }?;
         write!(f, " {}", self.mistake())

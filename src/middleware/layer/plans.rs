@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::RateLimitLayer;
-use crate::limit::{Policies, Policy, PolicyError};
+use crate::limit::{Mistake, Policies, Policy, PolicyError};
 use crate::middleware::requests::Choice;
 
 impl RateLimitLayer {
@@ -111,7 +111,8 @@ impl RateLimitLayer {
         assert!(
             self.settings.has_only_policy(),
             "policy_for is for a rate limit of one policy, and this one has several: begin with one, and add those that \
-             always apply with .and(…)"
+             always apply with .and(…) {}",
+            Mistake("several-policies")
         );
         self.with_requests(|requests| requests.choice = Some(Choice::Computed(Arc::new(policy))))
     }

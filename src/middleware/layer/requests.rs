@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::RateLimitLayer;
-use crate::middleware::networks::NetworkError;
+use crate::key::{NetworkError, Networks};
 use crate::middleware::requests::{Requests, is_preflight};
 
 impl RateLimitLayer {
@@ -102,15 +102,15 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// [`NetworkError`] when a text is no network or everything, or no source of the layer's key has an address.
+    /// [`NetworkError`] when a text is no network, has bits beyond the prefix or is everything, and when no source of the
+    /// layer's key has an address.
     pub fn try_exempt_networks(
         mut self,
         networks: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, NetworkError> {
+        let networks = Networks::parse(networks)?;
         let settings = Arc::make_mut(&mut self.settings);
-        for network in networks {
-            settings.requests_mut().networks.add(network.as_ref())?;
-        }
+        settings.requests_mut().networks.extend(networks);
         settings.check_addresses()?;
         Ok(self)
     }

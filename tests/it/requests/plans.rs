@@ -76,7 +76,7 @@ async fn a_plan_that_does_not_exist_is_a_mistake_in_the_set_up_and_never_unlimit
         assert_eq!(answer.status, 500, "{name}");
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(
-            detail.ends_with("one_of must be given one of free, pro"),
+            detail.ends_with("one_of must be given one of free, pro [unknown-plan]"),
             "{detail}"
         );
         assert!(!detail.contains("gold"), "{detail}");
