@@ -115,6 +115,18 @@ impl Decision {
         }
     }
 
+    /// This decision with what some of its policies say: allowed or denied it stays. `None` when that is nothing.
+    pub(crate) fn of_some(&self, is_kept: impl FnMut(&&Verdict) -> bool) -> Option<Self> {
+        let verdicts = Few::collect(self.verdicts().filter(is_kept).cloned())?;
+        Some(Self {
+            leading: leading(&verdicts, self.is_allowed),
+            verdicts,
+            is_allowed: self.is_allowed,
+            made: self.made,
+            told_waits: self.told_waits.clone(),
+        })
+    }
+
     /// Tells the waits of a refusal in this way from now on, unless that was settled before.
     pub(crate) fn tell_waits(&mut self, told_waits: ToldWaits) {
         let is_exact = told_waits == ToldWaits::default();

@@ -1,5 +1,6 @@
 //! What all rate limits of a request decided.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limit::few::Few;
@@ -228,6 +229,30 @@ impl Decisions {
         }
     }
 
+    /// What the fields of a response tell of the decision of the layer that made this list. What it has only looked at gives way
+    /// to what a layer further inside has told of the same policy and key since. `None` when nothing is left.
+    pub(super) fn to_tell<'a>(
+        &self,
+        decision: &'a Decision,
+        inner: Option<&Decisions>,
+    ) -> Option<Cow<'a, Decision>> {
+        let is_look = |verdict: &Verdict| verdict.cost() == 0;
+        let own = self.own(false).filter(|_| decision.verdicts().any(is_look));
+        let (Some(own), Some(inner)) = (own, inner) else {
+            return Some(Cow::Borrowed(decision));
+        };
+        let is_outside = |entry: &Arc<Entry>| self.entries().any(|other| Arc::ptr_eq(entry, other));
+        let told_inside = Few::iter_some(inner.in_force.as_ref())
+            .filter(|entry| !is_outside(entry) && !entry.decision.is_uncounted());
+        let told_inside: Vec<_> = told_inside.collect();
+        let is_told_inside = |verdict: &Verdict| {
+            let mut told_inside = told_inside.iter();
+            told_inside.any(|entry| entry.tells_the_same(own, verdict))
+        };
+        let told = decision.of_some(|verdict| !is_look(verdict) || !is_told_inside(verdict));
+        told.map(Cow::Owned)
+    }
+
     /// The list of a response, when the layer that made `self` is about to send it on, and has settled its own decision. What a
     /// layer further inside put there goes on from `self`, unless something in between has made a request of its own.
     pub(super) fn finished(
@@ -268,6 +293,16 @@ impl Decisions {
 }
 
 impl Entry {
+    /// Whether this decision is about a policy and key of another one too, and about the same counter.
+    fn tells_the_same(&self, other: &Entry, verdict: &Verdict) -> bool {
+        let counter = |limiter: &Limiter| {
+            let part = limiter.part(verdict.policy().clone(), verdict.key().clone());
+            (limiter.store_id(), part)
+        };
+        let is_of = |of: &Verdict| of.policy() == verdict.policy() && of.key() == verdict.key();
+        self.decision.verdicts().any(is_of) && counter(&self.limiter) == counter(&other.limiter)
+    }
+
     fn note_more(&self, place: usize, units: u32) {
         let mut more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
         if more.len() <= place {

@@ -259,13 +259,14 @@ impl Settings {
     pub(super) fn finish<B>(&self, response: &mut Response<B>, decisions: Decisions) {
         let is_shadow = self.limiter.is_shadow();
         let settled = decisions.settle(is_shadow, self.is_refunded(response.status()));
+        let inner = response.extensions_mut().remove::<Decisions>();
         if !is_shadow
             && let Some(decision) = settled.as_ref().or(decisions.of_layer(is_shadow))
             && !decision.is_uncounted()
+            && let Some(decision) = decisions.to_tell(decision, inner.as_ref())
         {
-            self.write_fields(response, decision);
+            self.write_fields(response, &decision);
         }
-        let inner = response.extensions_mut().remove::<Decisions>();
         response
             .extensions_mut()
             .insert(decisions.finished(inner, settled, is_shadow));

@@ -15,6 +15,8 @@ impl RateLimitLayer {
     /// request that costs more than is left is refused and uses nothing, so that a cheaper one may still pass; one that
     /// costs more than the limit is refused without `Retry-After`, since no wait helps.
     ///
+    /// When a layer further inside charges the policy and key that one outside has looked at, the fields are those of the charge.
+    ///
     /// A counter that a layer outside has charged for the request is not charged again, whatever the costs, so set the
     /// cost on the outermost of the layers that share a counter. A layer that would have charged more warns once.
     ///

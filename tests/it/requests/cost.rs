@@ -150,6 +150,48 @@ async fn a_look_outside_charges_nothing_so_the_layer_inside_does() {
 }
 
 #[tokio::test]
+async fn a_look_outside_leaves_the_fields_to_the_layer_inside_that_charges() {
+    let store = memory(&clock());
+    let service = ServiceBuilder::new()
+        .layer(login(10, 60, &store).cost(|_| 0))
+        .layer(login(10, 60, &store).cost(|_| 6))
+        .service(hello());
+    for (status, field) in [(200, "\"login\";r=4;t=60"), (429, "\"login\";r=4;t=60")] {
+        let answer = send(&service, from("alice")).await;
+        assert_eq!((answer.status, answer.only("ratelimit")), (status, field));
+        assert_eq!(answer.only("ratelimit-policy"), "\"login\";q=10;w=60");
+    }
+}
+
+#[tokio::test]
+async fn a_look_outside_at_other_counters_keeps_its_fields() {
+    let store = memory(&clock());
+    let hour = Policy::fixed(30, 3_600).name("hour");
+    let looks = RateLimitLayer::new([policy(), hour]).cost(|_| 0);
+    let service = ServiceBuilder::new()
+        .layer(looks.key(key::header(CLIENT)).store(&store))
+        .layer(login(10, 60, &store))
+        .layer(login(10, 60, &store).key(key::constant("all")))
+        .service(hello());
+    let answer = send(&service, from("alice")).await;
+    assert_eq!(
+        answer.header("ratelimit"),
+        "\"login\";r=9;t=60, \"login\";r=9;t=60, \"hour\";r=30;t=3600"
+    );
+}
+
+#[tokio::test]
+async fn a_look_outside_of_a_layer_that_does_not_count_keeps_its_fields() {
+    let store = memory(&clock());
+    let service = ServiceBuilder::new()
+        .layer(login(10, 60, &store).cost(|_| 0))
+        .layer(login(10, 60, &store).skip(|_| true))
+        .service(hello());
+    let answer = send(&service, from("alice")).await;
+    assert_eq!(answer.only("ratelimit"), "\"login\";r=10;t=60");
+}
+
+#[tokio::test]
 async fn a_look_inside_charges_nothing_more_and_refuses_nothing() {
     assert_eq!(nested(5, 0, 2).await, (10, vec![200, 200]));
 }
