@@ -1,8 +1,6 @@
 //! The only file that reads the time: the system's, or one that a test sets.
 
-#[cfg(feature = "sqlite")]
-use std::time::Instant;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::limit::Timestamp;
 
@@ -32,7 +30,6 @@ impl Clock {
 }
 
 /// Real time that never steps back, for deadlines and for the pace of background work. A set clock does not move it.
-#[cfg(feature = "sqlite")]
 pub(crate) fn monotonic() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "this file reads the time")]
     Instant::now()

@@ -69,31 +69,28 @@ pub(super) fn announced(policy: &Policy, source: Option<&str>, store: &str, is_s
 /// Tells that two limiters share a counter, and may not mean it.
 pub(super) fn shared(policy: &Policy, store: &str) {
     let name = policy.as_name();
-    if policy.is_named() {
-        tracing::event!(
-            name: "tollgate.shared",
-            target: TARGET,
-            Level::WARN,
-            policy = name,
-            limit = policy.limit(),
-            store,
+    let told = if policy.is_named() {
+        format!(
             "two limits named {name} are on the store {store} with different limits ({policy}): they share their \
              counters, and each is held to its own; give them names of their own with .name(\"…\") if that is not meant {}",
             Mistake("shared-name")
-        );
+        )
     } else {
-        tracing::event!(
-            name: "tollgate.shared",
-            target: TARGET,
-            Level::WARN,
-            policy = name,
-            limit = policy.limit(),
-            store,
+        format!(
             "two limits without a name are both {policy}, on the store {store}: they share their counters; give them \
              names of their own with .name(\"…\") {}",
             Mistake("shared-unnamed-limit")
-        );
-    }
+        )
+    };
+    tracing::event!(
+        name: "tollgate.shared",
+        target: TARGET,
+        Level::WARN,
+        policy = name,
+        limit = policy.limit(),
+        store,
+        "{told}"
+    );
 }
 
 /// Whole milliseconds, rounded up: nobody who waits that long comes too early.

@@ -63,10 +63,10 @@ pub enum Rejection {
     Denied(Decision),
     /// The client did not send what it is told by.
     KeyMissing(KeyError),
-    /// The server's set-up lacks what the key is made of.
+    /// The server's set-up lacks what the key is made of, or the policy that is to apply.
     Setup(KeyError),
-    /// The store gave no answer, and the failure mode is `Closed`; or it is `Local`, and the memory of this process has no
-    /// room for the key either.
+    /// The store gave no answer, and the failure mode is `Closed`; or it is `Local`, the default, and the memory of this process
+    /// has no room for the key either.
     Store(StoreError),
 }
 
@@ -105,8 +105,8 @@ impl Rejection {
         }
     }
 
-    /// The answer as a layer with default settings gives it over HTTP: the problem document, `Retry-After`, `Cache-Control: no-store`, and for a
-    /// refusal `RateLimit` and `RateLimit-Policy`.
+    /// The answer as a layer with default settings gives it over HTTP: the problem document, `Retry-After`,
+    /// `Cache-Control: no-store`, and for a refusal `RateLimit` and `RateLimit-Policy`.
     #[must_use]
     pub fn to_response(&self, problem: &Problem) -> Response<Bytes> {
         let mut response = self.to_bare_response(problem);

@@ -83,7 +83,11 @@ impl StoreHandle {
 
     pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         match self {
-            Self::Memory(memory) => Reply::Ready(memory.charge(charge)),
+            Self::Memory(memory) => {
+                let answer = memory.charge(charge);
+                memory.health().heard(&answer);
+                Reply::Ready(answer)
+            }
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.charge(charge),
         }
@@ -148,11 +152,12 @@ impl StoreHandle {
 
     /// Notes that a charge passed without being counted, since the store gave no answer.
     pub(crate) fn note_uncounted(&self) {
-        match self {
-            Self::Memory(_) => {}
+        let health = match self {
+            Self::Memory(memory) => memory.health(),
             #[cfg(feature = "sqlite")]
-            Self::Queued(engine) => engine.local().note_uncounted(),
-        }
+            Self::Queued(engine) => engine.health(),
+        };
+        health.decided_without().note();
     }
 
     pub(crate) async fn reset(&self, reset: Reset) -> Result<u64, StoreError> {

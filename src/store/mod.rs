@@ -9,6 +9,7 @@ mod contract;
 #[cfg(feature = "sqlite")]
 mod engine;
 mod handle;
+mod health;
 mod memory;
 #[cfg(feature = "sqlite")]
 mod merge;

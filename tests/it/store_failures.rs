@@ -7,7 +7,9 @@ use tollgate::{
 };
 use tower::{Layer, ServiceBuilder};
 
-use crate::support::{Answer, CLIENT, clock, from, hello, login, memory, send, sqlite, statuses};
+use crate::support::{
+    Answer, CLIENT, capture_log, clock, from, hello, login, memory, send, sqlite, statuses,
+};
 
 /// A `login` that refuses when its store gives no answer.
 fn closed_login(limit: u32, seconds: u64, store: &SqliteStore) -> RateLimitLayer {
@@ -176,6 +178,22 @@ async fn a_full_store_is_a_503_for_new_keys_and_keeps_refusing_the_old_ones() {
     assert_eq!(statuses(&service, "alice", 2).await, [200, 429]);
     assert_is_503(&send(&service, from("bob")).await);
     assert_eq!(statuses(&service, "alice", 1).await, [429]);
+}
+
+#[tokio::test]
+async fn a_full_memory_is_told_once() {
+    let log = capture_log();
+    let store = MemoryStore::new().clock(&clock()).max_keys(1);
+    let service = login(1, 60, &store).layer(hello());
+    assert_eq!(statuses(&service, "alice", 2).await, [200, 429]);
+    for client in ["bob", "carol", "bob"] {
+        assert_eq!(send(&service, from(client)).await.status, 503);
+        assert_eq!(statuses(&service, "alice", 1).await, [429]);
+    }
+    let lines = log.lines_with("holds as many keys as its cap allows");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].trim_start().starts_with("ERROR"), "{}", lines[0]);
+    assert!(lines[0].contains("store=\"memory\""), "{}", lines[0]);
 }
 
 #[tokio::test]

@@ -175,9 +175,9 @@ impl Policy {
     ///
     /// It is for fixed windows and calendar quotas in a limiter of this policy alone, on a store that does I/O. A process
     /// whose requests for a key follow each other closely takes more than one unit at a time, at most three sixteenths of
-    /// what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when the store is
-    /// closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost until the window
-    /// ends.
+    /// what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when the store
+    /// is closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost
+    /// until the window ends.
     ///
     /// Without leases each request reaches the store, and every process sees at once what all others have used.
     #[must_use]

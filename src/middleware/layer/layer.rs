@@ -23,6 +23,7 @@ use crate::store::Store;
 /// | --- | --- | --- |
 /// | [`store`](Self::store) | an in-memory SQLite that the process shares | counters of its own: two layers never meet there |
 /// | [`name`](Self::name) | made of the numbers: `fixed-3-60s` | |
+/// | [`burst`](Self::burst) | the rate | of token buckets |
 /// | [`key`](Self::key) | the peer's IP | IPv6 by /64 |
 /// | [`block_for`](Self::block_for) | off | a refused key is blocked for a while |
 /// | [`on_store_failure`](Self::on_store_failure) | [`FailureMode::Local`] | this process goes on limiting by itself |
@@ -30,6 +31,7 @@ use crate::store::Store;
 /// | [`rejection`](Self::rejection) | none | |
 /// | [`x_rate_limit`](Self::x_rate_limit) | off | |
 /// | [`cost`](Self::cost) | 1 | units of a request |
+/// | [`refund_if`](Self::refund_if) | never | answers whose units go back |
 /// | [`skip`](Self::skip), [`skip_preflights`](Self::skip_preflights) | nothing | uncounted, without fields |
 /// | [`exempt_networks`](Self::exempt_networks) | none | uncounted, without fields |
 /// | [`policy_for`](Self::policy_for) | the layer's own policies | see [`one_of`](Self::one_of) too |

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use super::breaker::Breaker;
-use super::health::Health;
-use super::local::Local;
 use super::queue::{Queue, Waiter};
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
+use crate::store::health::{DecidedWithout, Health};
 use crate::store::{Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
@@ -67,14 +66,18 @@ pub(super) enum Job {
 }
 
 impl Inbox {
-    pub(super) fn new(name: String, starter: Starter, local: Arc<Local>) -> Arc<Self> {
+    pub(super) fn new(
+        name: String,
+        starter: Starter,
+        decided_without: DecidedWithout,
+    ) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
                 starter: Some(starter),
                 ..Waiting::default()
             }),
             wake: Notify::new(),
-            health: Health::new(name, local),
+            health: Health::new(name, decided_without),
             breaker: Breaker::default(),
             deadline_millis: AtomicU64::new(
                 u64::try_from(DEFAULT_DEADLINE.as_millis()).unwrap_or(u64::MAX),

@@ -7,7 +7,6 @@
 
 mod backend;
 mod breaker;
-mod health;
 mod inbox;
 mod leases;
 mod local;
@@ -27,6 +26,7 @@ use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::local::Local;
 use super::handle::Users;
+use super::health::{DecidedWithout, Health};
 use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -47,14 +47,15 @@ impl Engine {
     pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
         let clock = Arc::default();
         let leases = Arc::default();
-        let local = Arc::new(Local::new(Arc::clone(&clock)));
+        let decided_without = DecidedWithout::default();
+        let local = Arc::new(Local::new(Arc::clone(&clock), decided_without.clone()));
         let starter = writer::starter(
             backend,
             Arc::clone(&clock),
             Arc::clone(&leases),
             Arc::clone(&local),
         );
-        let inbox = Inbox::new(name.clone(), starter, Arc::clone(&local));
+        let inbox = Inbox::new(name.clone(), starter, decided_without);
         Self {
             name,
             inbox,
@@ -71,6 +72,10 @@ impl Engine {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.get().unwrap_or(&Clock::System).now()
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.inbox.health
     }
 
     pub(crate) fn users(&self) -> &Users {

@@ -11,6 +11,7 @@ use crate::clock::ManualClock;
 use crate::limit::Timestamp;
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::Users;
+use crate::store::health::{DecidedWithout, Health};
 use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
 
 /// About 50 MB of keys and counts.
@@ -87,6 +88,7 @@ pub(crate) struct Memory {
     max_keys: AtomicUsize,
     clock: Arc<OnceLock<Clock>>,
     users: Users,
+    health: Health,
 }
 
 impl Memory {
@@ -97,6 +99,7 @@ impl Memory {
             max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
             clock,
             users: Users::default(),
+            health: Health::new("memory".to_owned(), DecidedWithout::default()),
         }
     }
 
@@ -107,6 +110,11 @@ impl Memory {
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn set_clock(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
+    }
+
+    /// Whether it has room, which nobody is told of a memory that stands in for a store.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
     }
 
     pub(crate) fn users(&self) -> &Users {

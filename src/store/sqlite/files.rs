@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Location, OpenError};
 
-/// Which files an open database consists of, by what the file system tells of their paths. They are never opened for it: closing the
-/// database's file again would drop the locks that SQLite holds on it.
+/// Which files an open database consists of, by what the file system tells of their paths. They are never opened for it:
+/// closing the database's file again would drop the locks that SQLite holds on it.
 #[derive(Debug)]
 pub(super) struct Files {
     database: Identity,

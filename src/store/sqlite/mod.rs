@@ -1,8 +1,9 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables
-//! and their statements. A batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes
-//! back. `give_back.rs` takes back what was not used. `room.rs` is the cap of a database in memory.
+//! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the
+//! connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables and their statements. A
+//! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
+//! back what was not used. `room.rs` is the cap of a database in memory.
 
 mod database;
 mod files;

@@ -1,24 +1,39 @@
 //! Whether the store answers: one log event when that changes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-use super::local::Local;
+use super::{StoreError, TARGET};
 use crate::clock;
-use crate::store::{StoreError, TARGET};
 
 /// A store that fails now and then between successes must not write a log line for each.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether the store answers.
-pub(super) struct Health {
+pub(crate) struct Health {
     store: String,
-    local: Arc<Local>,
+    decided_without: DecidedWithout,
     state: Mutex<State>,
+    /// As the state has it: a store in memory must not lock for each answer.
+    fails: AtomicBool,
     has_told_closed: AtomicBool,
+}
+
+/// How many decisions were made without the store since that began to fail. Clones count together.
+#[derive(Clone, Default)]
+pub(crate) struct DecidedWithout(Arc<AtomicU64>);
+
+impl DecidedWithout {
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug)]
@@ -31,12 +46,26 @@ enum State {
 }
 
 impl Health {
-    pub(super) fn new(store: String, local: Arc<Local>) -> Self {
+    pub(super) fn new(store: String, decided_without: DecidedWithout) -> Self {
         Self {
             store,
-            local,
+            decided_without,
             state: Mutex::new(State::Answers),
+            fails: AtomicBool::new(false),
             has_told_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Decisions that are made without the store are counted here.
+    pub(crate) fn decided_without(&self) -> &DecidedWithout {
+        &self.decided_without
+    }
+
+    /// Notes what a store has answered that answers at once.
+    pub(super) fn heard<T>(&self, answer: &Result<T, StoreError>) {
+        match answer {
+            Ok(_) => self.answered(false),
+            Err(error) => self.failed(error, 1),
         }
     }
 
@@ -69,7 +98,8 @@ impl Health {
             State::Answers if matches!(error, StoreError::BreakerOpen) => {}
             State::Answers => {
                 // What limiters decide without it follows from this.
-                self.local.take_decided();
+                self.decided_without.take();
+                self.fails.store(true, Ordering::Relaxed);
                 *state = State::Fails {
                     last_failure: now,
                     unanswered: count,
@@ -89,6 +119,9 @@ impl Health {
 
     /// Notes that a batch was answered. Whether that is told at once is up to how sure it is that the failures are over.
     pub(super) fn answered(&self, is_sure: bool) {
+        if !self.fails.load(Ordering::Relaxed) {
+            return;
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Fails {
             last_failure,
@@ -97,6 +130,7 @@ impl Health {
             && (is_sure || clock::monotonic().duration_since(last_failure) >= QUIET_AFTER)
         {
             *state = State::Answers;
+            self.fails.store(false, Ordering::Relaxed);
             drop(state);
             tracing::event!(
                 name: "tollgate.store_answers",
@@ -104,7 +138,7 @@ impl Health {
                 Level::INFO,
                 store = self.store,
                 unanswered,
-                decided_without = self.local.take_decided(),
+                decided_without = self.decided_without.take(),
                 "the rate limit store answers again"
             );
         }
@@ -120,9 +154,6 @@ mod tests {
     use tracing_subscriber::util::SubscriberInitExt;
 
     use super::*;
-    use crate::limit::few::Few;
-    use crate::limit::{Key, Policy};
-    use crate::store::{Charge, Part, Rule};
 
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
@@ -139,7 +170,7 @@ mod tests {
     }
 
     /// What is logged.
-    fn log_of(events: impl FnOnce(&Health, &Local)) -> Vec<String> {
+    fn log_of(events: impl FnOnce(&Health)) -> Vec<String> {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -148,47 +179,37 @@ mod tests {
             .with_target(false)
             .with_writer(move || writer.clone())
             .finish();
-        let local = Arc::new(Local::default());
-        let health = Health::new("limits.db".to_owned(), Arc::clone(&local));
-        tracing::subscriber::with_default(subscriber, || events(&health, &local));
+        let health = Health::new("limits.db".to_owned(), DecidedWithout::default());
+        tracing::subscriber::with_default(subscriber, || events(&health));
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         text.lines()
             .map(|line| line.trim_start().to_owned())
             .collect()
     }
 
-    fn charge() -> Charge {
-        let policy = Policy::fixed(1, 60).name("p");
-        let part = Part {
-            rule: Arc::new(Rule::new(policy.counter_name(), policy)),
-            key: Key::new("user", "alice"),
-        };
-        Charge::new(Few::one(part), 1)
-    }
-
     #[test]
     fn an_outage_is_told_when_it_begins_and_with_its_numbers_when_it_is_over() {
-        let lines = log_of(|health, local| {
+        let lines = log_of(|health| {
+            health.decided_without().note();
             health.answered(false);
             health.failed(&StoreError::DeadlineExceeded, 2);
             for _ in 0..3 {
                 health.failed(&StoreError::BreakerOpen, 1);
-                assert!(local.charge(&charge()).is_some());
+                health.decided_without().note();
             }
-            local.note_uncounted();
             health.answered(true);
             health.answered(true);
         });
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with("ERROR the rate limit store did not answer in time"));
         let over = "INFO the rate limit store answers again \
-            store=\"limits.db\" unanswered=5 decided_without=4";
+            store=\"limits.db\" unanswered=5 decided_without=3";
         assert_eq!(lines[1], over);
     }
 
     #[test]
     fn a_store_that_fails_between_answers_is_not_told_each_time() {
-        let lines = log_of(|health, _| {
+        let lines = log_of(|health| {
             for _ in 0..9 {
                 health.failed(&StoreError::Panicked, 1);
                 health.answered(false);
@@ -199,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_charge_that_met_the_breaker_just_before_it_closed_begins_no_outage() {
-        let lines = log_of(|health, _| health.failed(&StoreError::BreakerOpen, 1));
+        let lines = log_of(|health| health.failed(&StoreError::BreakerOpen, 1));
         assert_eq!(lines, Vec::<String>::new());
     }
 
@@ -220,7 +241,7 @@ mod tests {
         let names = Names::default();
         let subscriber = tracing_subscriber::registry().with(names.clone());
         let guard = subscriber.set_default();
-        let health = Health::new("memory".to_owned(), Arc::default());
+        let health = Health::new("memory".to_owned(), DecidedWithout::default());
         for _ in 0..3 {
             health.failed(&StoreError::DeadlineExceeded, 1);
             health.failed(&StoreError::Closed, 1);
@@ -237,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_closed_store_is_told_once() {
-        let lines = log_of(|health, _| {
+        let lines = log_of(|health| {
             (0..3).for_each(|_| health.failed(&StoreError::Closed, 1));
         });
         assert_eq!(lines.len(), 1, "{lines:?}");
