@@ -113,6 +113,16 @@ impl Answer {
         }
     }
 
+    /// Limit, remaining and reset, as `X-RateLimit-*` have them.
+    pub(crate) fn x_fields(&self) -> [&str; 3] {
+        [
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ]
+        .map(|name| self.only(name))
+    }
+
     /// All lines of a header, joined as a list; empty when there is none.
     pub(crate) fn header(&self, name: &str) -> String {
         let lines: Vec<_> = self

@@ -7,15 +7,6 @@ use tower::{Layer, ServiceBuilder};
 
 use crate::support::{Answer, START, clock, from, get, hello, login, memory, send};
 
-fn x_fields(answer: &Answer) -> [&str; 3] {
-    [
-        "x-ratelimit-limit",
-        "x-ratelimit-remaining",
-        "x-ratelimit-reset",
-    ]
-    .map(|name| answer.only(name))
-}
-
 #[tokio::test]
 async fn delta_seconds_are_those_of_ratelimit() {
     let clock = clock();
@@ -23,7 +14,7 @@ async fn delta_seconds_are_those_of_ratelimit() {
     let service = layer.layer(hello());
     clock.advance(Duration::from_millis(500));
     let answer = send(&service, from("alice")).await;
-    assert_eq!(x_fields(&answer), ["5", "4", "900"]);
+    assert_eq!(answer.x_fields(), ["5", "4", "900"]);
     assert_eq!(answer.only("ratelimit"), "\"login\";r=4;t=900");
 }
 
@@ -37,7 +28,7 @@ async fn epoch_seconds_are_the_end_of_the_window() {
         clock.advance(Duration::from_millis(1_234));
         let answer = send(&service, from("alice")).await;
         assert_eq!(answer.status, status);
-        assert_eq!(x_fields(&answer), ["1", "0", &*end]);
+        assert_eq!(answer.x_fields(), ["1", "0", &*end]);
     }
 }
 
@@ -75,7 +66,7 @@ async fn a_refused_request_without_any_wait_has_them_too() {
     let layer = login(0, 60, &memory(&clock())).x_rate_limit(ResetFormat::DeltaSeconds);
     let answer = send(&layer.layer(hello()), from("alice")).await;
     assert_eq!(answer.status, 429);
-    assert_eq!(x_fields(&answer), ["0", "0", "60"]);
+    assert_eq!(answer.x_fields(), ["0", "0", "60"]);
 }
 
 #[tokio::test]
@@ -106,19 +97,19 @@ async fn nested(outer: (u32, u64), inner: (u32, u64), requests: usize) -> Answer
 #[tokio::test]
 async fn nested_limits_show_the_one_with_the_fewest_left() {
     let inner_is_stricter = nested((100, 60), (5, 900), 1).await;
-    assert_eq!(x_fields(&inner_is_stricter), ["5", "4", "900"]);
+    assert_eq!(inner_is_stricter.x_fields(), ["5", "4", "900"]);
     let outer_is_stricter = nested((5, 60), (100, 900), 1).await;
-    assert_eq!(x_fields(&outer_is_stricter), ["5", "4", "60"]);
+    assert_eq!(outer_is_stricter.x_fields(), ["5", "4", "60"]);
 }
 
 #[tokio::test]
 async fn of_nested_limits_with_as_many_left_the_longest_wait_shows() {
     assert_eq!(
-        x_fields(&nested((5, 900), (5, 60), 1).await),
+        nested((5, 900), (5, 60), 1).await.x_fields(),
         ["5", "4", "900"]
     );
     assert_eq!(
-        x_fields(&nested((5, 60), (5, 900), 1).await),
+        nested((5, 60), (5, 900), 1).await.x_fields(),
         ["5", "4", "900"]
     );
 }
@@ -127,5 +118,5 @@ async fn of_nested_limits_with_as_many_left_the_longest_wait_shows() {
 async fn a_nested_refusal_shows_itself() {
     let answer = nested((100, 900), (1, 60), 2).await;
     assert_eq!(answer.status, 429);
-    assert_eq!(x_fields(&answer), ["1", "0", "60"]);
+    assert_eq!(answer.x_fields(), ["1", "0", "60"]);
 }

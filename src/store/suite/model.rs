@@ -25,11 +25,7 @@ impl Model {
     }
 
     pub(super) fn fits(&self, policy: &Policy, key: u8, now: i64, cost: u32) -> bool {
-        let none = Vec::new();
-        let admitted = self
-            .admitted
-            .get(&(policy.counter_name(), key))
-            .unwrap_or(&none);
+        let admitted = self.admitted(policy, key);
         let window = i64::try_from(policy.period().as_millis()).unwrap();
         let (limit, cost) = (i128::from(policy.limit()), i128::from(cost));
         let sum = |is_in: &dyn Fn(i64) -> bool| {
@@ -67,13 +63,15 @@ impl Model {
         }
     }
 
+    /// What was admitted, in order.
+    fn admitted(&self, policy: &Policy, key: u8) -> &[(i64, u32)] {
+        let units = self.admitted.get(&(policy.counter_name(), key));
+        units.map_or(&[], Vec::as_slice)
+    }
+
     /// The most units in any window of the policy's length, whatever its position.
     pub(super) fn most_in_a_window(&self, policy: &Policy, key: u8) -> u64 {
-        let none = Vec::new();
-        let admitted = self
-            .admitted
-            .get(&(policy.counter_name(), key))
-            .unwrap_or(&none);
+        let admitted = self.admitted(policy, key);
         let window = i64::try_from(policy.period().as_millis()).unwrap();
         let from = admitted.iter().map(|(start, _)| {
             let inside = admitted

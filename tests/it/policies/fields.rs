@@ -8,7 +8,7 @@ use tower::Layer;
 
 use super::{burst_and_quota, by_client};
 use crate::fields::parsed;
-use crate::support::{Answer, START, clock, from, hello, memory, send, sqlite, statuses};
+use crate::support::{START, clock, from, hello, memory, send, sqlite, statuses};
 
 #[tokio::test]
 async fn an_allowed_answer_lists_every_policy_on_one_line_of_each_field() {
@@ -65,22 +65,13 @@ async fn the_order_is_the_declared_one_whatever_the_names_and_numbers() {
     }
 }
 
-fn x_fields(answer: &Answer) -> [&str; 3] {
-    [
-        "x-ratelimit-limit",
-        "x-ratelimit-remaining",
-        "x-ratelimit-reset",
-    ]
-    .map(|name| answer.only(name))
-}
-
 #[tokio::test]
 async fn the_x_fields_are_those_of_the_policy_with_the_fewest_left() {
     let clock = clock();
     let layer = burst_and_quota(&memory(&clock)).x_rate_limit(ResetFormat::DeltaSeconds);
     let service = layer.layer(hello());
     let first = send(&service, from("alice")).await;
-    assert_eq!(x_fields(&first), ["2", "1", "10"]);
+    assert_eq!(first.x_fields(), ["2", "1", "10"]);
     clock.advance(Duration::from_secs(10));
     send(&service, from("alice")).await;
     clock.advance(Duration::from_secs(10));
@@ -89,7 +80,7 @@ async fn the_x_fields_are_those_of_the_policy_with_the_fewest_left() {
         third.only("ratelimit"),
         "\"burst\";r=1;t=10, \"quota\";r=0;t=40"
     );
-    assert_eq!(x_fields(&third), ["3", "0", "40"]);
+    assert_eq!(third.x_fields(), ["3", "0", "40"]);
 }
 
 #[tokio::test]
@@ -100,7 +91,7 @@ async fn of_policies_with_as_many_left_the_x_fields_are_those_of_the_longest_wai
         let layer = by_client(policies, &memory(&clock()));
         let layer = layer.x_rate_limit(ResetFormat::DeltaSeconds);
         let answer = send(&layer.layer(hello()), from("alice")).await;
-        assert_eq!(x_fields(&answer), ["5", "4", "900"]);
+        assert_eq!(answer.x_fields(), ["5", "4", "900"]);
     }
 }
 
@@ -119,7 +110,7 @@ async fn the_x_fields_of_a_refusal_are_those_of_the_policy_that_set_retry_after(
     let answer = send(&service, from("alice")).await;
     let end = (START.unix_millis() / 1_000 + 900).to_string();
     assert_eq!(answer.only("retry-after"), "899");
-    assert_eq!(x_fields(&answer), ["1", "0", &*end]);
+    assert_eq!(answer.x_fields(), ["1", "0", &*end]);
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
