@@ -1,4 +1,4 @@
-//! Stacks of tower and tower-http, outside and inside.
+//! Each layer of tower-http, outside of a limit and inside.
 
 use std::time::Duration;
 
