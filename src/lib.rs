@@ -86,6 +86,8 @@ mod pages {
     mod algorithms {}
     #[doc = include_str!("../docs/keys.md")]
     mod keys {}
+    #[doc = include_str!("../docs/layers.md")]
+    mod layers {}
     #[doc = include_str!("../docs/proxies.md")]
     mod proxies {}
     #[doc = include_str!("../docs/sqlite.md")]

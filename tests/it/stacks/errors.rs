@@ -78,13 +78,13 @@ async fn what_is_shed_outside_is_not_charged() {
 }
 
 #[tokio::test]
-async fn a_limit_in_a_stack_with_errors_needs_no_handler_of_its_own() {
-    // Its own refusals are answers: the handler sees what is inside, and here nothing fails.
+async fn an_error_passes_through_a_limit_to_a_handler_outside_and_keeps_its_charge() {
     let stack = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(overloaded))
+        .layer(limit())
         .layer(LoadShedLayer::new())
-        .layer(limit());
+        .concurrency_limit(0);
     let router = Router::new().route("/", on_get(|| async { "hello" }));
     let server = serve(router.layer(stack)).await;
-    assert_eq!(statuses(|| get(server), 2).await, [200, 429]);
+    assert_eq!(statuses(|| get(server), 2).await, [503, 429]);
 }

@@ -131,6 +131,17 @@ async fn a_refusal_that_is_compressed_outside_is_read_as_a_problem_document() {
 }
 
 #[tokio::test]
+async fn around_compression_a_refusal_is_sent_as_it_is() {
+    let server = serve(router().layer(CompressionLayer::new()).layer(limit())).await;
+    assert_eq!(answer(get(server)).await.status(), 200);
+    let refused = answer(get(server)).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("content-length"));
+    let problem: Value = refused.json().await.unwrap();
+    assert_eq!(problem["status"], 429);
+}
+
+#[tokio::test]
 async fn a_limit_on_each_side_of_a_layer_sends_the_fields_of_both() {
     let store = memory(&clock());
     let inner = login(1, 60, &store);

@@ -189,6 +189,7 @@ async fn around_the_router_everything_is_charged_and_the_peer_is_known() {
 
     let charges = Charges { server, limiter };
     assert_eq!(charges.get("/a").await, (200, 1));
+    assert_eq!(charges.send(Method::HEAD, "/a").await, (200, 1));
     assert_eq!(charges.post("/a").await, (405, 1));
     assert_eq!(charges.get("/nowhere").await, (404, 1));
 }
