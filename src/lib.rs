@@ -99,6 +99,8 @@ mod pages {
     #[cfg(feature = "test-util")]
     #[doc = include_str!("../docs/testing.md")]
     mod testing {}
+    #[doc = include_str!("../docs/migrating.md")]
+    mod migrating {}
     #[doc = include_str!("../docs/errors.md")]
     mod errors {}
 }
