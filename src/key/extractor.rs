@@ -134,7 +134,7 @@ impl KeyError {
     }
 
     /// The server's set-up is incomplete: the client gets a 500 with this message, which says how to mend it, and the
-    /// log gets it once.
+    /// log gets it once. It must not hold what the client has sent.
     #[must_use]
     pub fn server(message: impl Into<Cow<'static, str>>) -> Self {
         Self {

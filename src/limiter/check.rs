@@ -20,6 +20,20 @@ pub(crate) struct Held {
     pub(crate) is_local: bool,
 }
 
+impl Held {
+    /// Whether one of those that refuse counts its refusals.
+    pub(super) fn has_refusal_that_blocks(&self) -> bool {
+        has_refusal_that_blocks(&self.parts, &self.verdicts)
+    }
+}
+
+fn has_refusal_that_blocks(parts: &Few<Part>, verdicts: &[Option<Verdict>]) -> bool {
+    let mut parts = parts.iter().zip(verdicts);
+    parts.any(|(part, verdict)| {
+        part.block().is_some() && verdict.as_ref().is_some_and(Verdict::is_denied)
+    })
+}
+
 /// A charge that is under way, or was answered at once. Dropping it abandons the answer; what was charged stays.
 #[derive(Debug)]
 pub(crate) struct Check {
@@ -155,7 +169,8 @@ impl Check {
         };
         let cost = self.cost;
         let store = self.limiter.store_handle();
-        let outcome = if is_refused || cost == 0 {
+        let is_looked = is_refused && !has_refusal_that_blocks(&self.parts, &held);
+        let outcome = if is_looked || cost == 0 {
             store.look_locally(&Charge::new(parts, cost))
         } else if self.is_forced {
             store.charge_locally(&Charge::forced(parts, cost))

@@ -273,7 +273,13 @@ impl Limiter {
         let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
         let reply = if is_refused {
             let parts = held.parts.clone();
-            Some(store.look(Charge::new(parts, cost)))
+            let charge = Charge::new(parts, cost);
+            // It is refused again, and uses nothing, but counts for a block.
+            Some(if held.has_refusal_that_blocks() {
+                store.charge(&charge)
+            } else {
+                store.look(charge)
+            })
         } else {
             let rest = held.rest.clone();
             rest.map(|parts| store.charge(&Charge::new(parts, cost)))

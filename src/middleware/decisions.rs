@@ -138,6 +138,12 @@ impl Decisions {
         !charged.is_empty()
     }
 
+    /// Whether a policy in force has this name; letter case does not count.
+    pub(super) fn has_policy_named(&self, name: &str) -> bool {
+        let mut verdicts = self.iter().flat_map(Decision::verdicts);
+        verdicts.any(|verdict| verdict.policy().as_name().eq_ignore_ascii_case(name))
+    }
+
     fn entries(&self) -> impl DoubleEndedIterator<Item = &Arc<Entry>> {
         Few::iter_some(self.in_force.as_ref()).chain(&self.shadows)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::Level;
 
 use crate::key::KeyError;
-use crate::limit::Policy;
+use crate::limit::{Mistake, Policy};
 use crate::store::TARGET;
 
 /// Whether something was told. Clones are told once together.
@@ -45,6 +45,37 @@ pub(super) fn setup_incomplete(told: &Told, policy: &Policy, wanted: &str, error
             Level::ERROR,
             policy,
             "the rate limit {policy} has no {wanted} for a request; this is said once: {error}"
+        );
+    }
+}
+
+/// A layer would give back what one outside has charged, whose it is to give back.
+pub(super) fn refund_ignored(told: &Told, policy: &Policy) {
+    if told.is_first() {
+        let policy = policy.as_name();
+        tracing::event!(
+            name: "tollgate.refund_ignored",
+            target: TARGET,
+            Level::WARN,
+            policy,
+            "a layer outside has charged the rate limit {policy}, so this one gives nothing back: set .refund_if(…) on the \
+             outermost layer; this is said once"
+        );
+    }
+}
+
+/// Two limits around a request have one name, and are not one.
+pub(super) fn name_twice(told: &Told, policy: &Policy) {
+    if told.is_first() {
+        let policy = policy.as_name();
+        tracing::event!(
+            name: "tollgate.name_twice",
+            target: TARGET,
+            Level::WARN,
+            policy,
+            "two limits around one request are named {policy}, and clients find the name twice in RateLimit: give each a \
+             name of its own with .name(\"…\"); this is said once {}",
+            Mistake("nested-name")
         );
     }
 }

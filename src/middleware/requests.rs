@@ -124,7 +124,10 @@ impl Choice {
             Self::OneOf(choose_name) => {
                 let name = choose_name(head);
                 let chosen = parts.iter().take(sharing);
-                let mut chosen = chosen.filter(|part| part.policy().as_name() == name);
+                let mut chosen = chosen.filter(|part| {
+                    let policy = part.policy().as_name();
+                    policy.eq_ignore_ascii_case(name)
+                });
                 let first = chosen
                     .next()
                     .ok_or_else(|| unknown_plan(limiter, sharing))?;

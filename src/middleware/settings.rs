@@ -95,6 +95,10 @@ pub(super) struct Settings {
     pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) refund_if: Option<RefundIf>,
+    /// Whether it was told that a layer outside has charged what this one would refund.
+    told_refund: Told,
+    /// Whether it was told that a layer outside has a policy of the same name.
+    told_name: Told,
     pub(super) fields: Fields,
     pub(super) has_fields_on_redirects: bool,
     /// Without the jitter, which is drawn for each refusal.
@@ -117,6 +121,8 @@ impl Settings {
             problem: Problem::default(),
             on_rejection: None,
             refund_if: None,
+            told_refund: Told::default(),
+            told_name: Told::default(),
             fields: Fields::default(),
             has_fields_on_redirects: true,
             told_waits: ToldWaits::default(),
@@ -199,6 +205,14 @@ impl Settings {
         let mut is_local = false;
         for part in parts.iter() {
             let (decision, charged) = before.of_counter(&self.limiter, part, cost).unzip();
+            if charged.is_some() && self.refund_if.is_some() {
+                events::refund_ignored(&self.told_refund, part.policy());
+            }
+            if charged.is_none_or(|charged| charged.policy() != part.policy())
+                && before.has_policy_named(part.policy().as_name())
+            {
+                events::name_twice(&self.told_name, part.policy());
+            }
             if let Some(charged) = charged
                 && charged.cost() < cost
                 && let Some(requests) = &self.requests
@@ -258,7 +272,7 @@ impl Settings {
     /// Writes what an allowed request's response gets. `decisions` ends with this layer's own.
     pub(super) fn finish<B>(&self, response: &mut Response<B>, decisions: Decisions) {
         let is_shadow = self.limiter.is_shadow();
-        let settled = decisions.settle(is_shadow, self.is_refunded(response.status()));
+        let settled = decisions.settle(is_shadow, self.is_refunded(status_of(response)));
         let inner = response.extensions_mut().remove::<Decisions>();
         if !is_shadow
             && let Some(decision) = settled.as_ref().or(decisions.of_layer(is_shadow))
@@ -298,13 +312,15 @@ impl Settings {
         let custom = self.on_rejection.as_ref();
         let custom = custom.and_then(|on_rejection| on_rejection(&rejection, parts));
         let mut response = custom.unwrap_or_else(|| {
-            if grpc::is_grpc(&parts.headers) {
+            if grpc::is_grpc(parts) {
                 rejection.to_bare_grpc_response(&self.problem)
             } else {
                 rejection.to_bare_response(&self.problem)
             }
         });
         if let Some(decision) = rejection.decision() {
+            // One that was made of the default answer has them already, as a layer with default settings writes them.
+            fields::remove(response.headers_mut());
             self.write_fields(&mut response, decision);
             // By `answer` it may be of another limiter, but that changes nothing here: the request ends.
             let decisions = before.unwrap_or_default();
@@ -359,12 +375,24 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// What HEAD gets (RFC 9110, 9.3.2): the fields of GET, and the length that its body would have had.
+/// The status that a response means. A gRPC call is answered 200 also when it fails, and so is a refusal of one.
+fn status_of<B>(response: &Response<B>) -> StatusCode {
+    grpc::status_of(response.headers()).unwrap_or(response.status())
+}
+
+/// What HEAD gets (RFC 9110, 9.3.2): the fields of GET, and the length that its body would have had, where one may be told
+/// (8.6).
 fn drop_body(response: &mut Response<Bytes>) {
     let length = response.body().len();
-    response
-        .headers_mut()
-        .entry(CONTENT_LENGTH)
-        .or_insert_with(|| HeaderValue::from(length));
+    let has_length = !matches!(
+        response.status(),
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    if has_length && !response.status().is_informational() {
+        response
+            .headers_mut()
+            .entry(CONTENT_LENGTH)
+            .or_insert_with(|| HeaderValue::from(length));
+    }
     *response.body_mut() = Bytes::new();
 }

@@ -70,6 +70,12 @@ pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Polic
     })
 }
 
+/// Takes both list fields out.
+pub(crate) fn remove(headers: &mut HeaderMap) {
+    headers.remove(RATE_LIMIT);
+    headers.remove(RATE_LIMIT_POLICY);
+}
+
 /// The policies of a decision, in their order.
 pub(crate) fn policies(decision: &Decision) -> impl ExactSizeIterator<Item = &Policy> {
     decision.verdicts().map(Verdict::policy)
@@ -82,9 +88,12 @@ pub(crate) fn write_retry_after(headers: &mut HeaderMap, after: Duration) {
         .or_insert_with(|| HeaderValue::from(wait_seconds(after)));
 }
 
+/// The largest integer of a structured field (RFC 9651, 3.3.1): beyond it a parser drops the whole field.
+pub(super) const LARGEST_INTEGER: u64 = 999_999_999_999_999;
+
 /// A wait in whole seconds: rounded up, so that nobody comes back too early, and never "now".
 pub(crate) fn wait_seconds(after: Duration) -> u64 {
-    seconds_ceil(after).max(1)
+    seconds_ceil(after).clamp(1, LARGEST_INTEGER)
 }
 
 /// A member of a list. It has room for the longest name, the largest numbers and a partition key, without an allocation.
@@ -155,7 +164,7 @@ mod tests {
                 "{millis} ms"
             );
         }
-        assert_eq!(wait_seconds(Duration::MAX), u64::MAX);
+        assert_eq!(wait_seconds(Duration::MAX), 999_999_999_999_999);
     }
 
     #[test]

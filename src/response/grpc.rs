@@ -10,7 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
+use http::request::Parts;
+use http::{Response, StatusCode, Version};
 
 use super::Document;
 use super::retry_info::status_with_retry_info;
@@ -21,8 +22,40 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Whether this is the head of a gRPC call. gRPC-Web has a framing of its own, and is HTTP to us.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+/// What a client's header section has room for beside the rest: they take some 8 KiB in all. The message is in it twice.
+const LONGEST_MESSAGE: usize = 1_024;
+/// "Do not retry" (gRFC A6).
+const NEVER: i32 = -1;
+
+/// Whether this is the head of a gRPC call. It is one over HTTP/2 alone: who claims the content type over HTTP/1.1 gets the answers
+/// of HTTP. gRPC-Web has a framing of its own, and is HTTP to us.
+pub(crate) fn is_grpc(head: &Parts) -> bool {
+    head.version >= Version::HTTP_2 && has_grpc_content(&head.headers)
+}
+
+/// What the status of a gRPC call means, when it is in the header section: the HTTP status that google.rpc.Code names for it. A
+/// call that has begun to answer tells its status in the trailers.
+pub(crate) fn status_of(headers: &HeaderMap) -> Option<StatusCode> {
+    let status = headers.get(GRPC_STATUS)?;
+    if !has_grpc_content(headers) {
+        return None;
+    }
+    Some(match status.as_bytes() {
+        b"0" => StatusCode::OK,
+        b"3" | b"9" | b"11" => StatusCode::BAD_REQUEST,
+        b"4" => StatusCode::GATEWAY_TIMEOUT,
+        b"5" => StatusCode::NOT_FOUND,
+        b"6" | b"10" => StatusCode::CONFLICT,
+        b"7" => StatusCode::FORBIDDEN,
+        b"8" => StatusCode::TOO_MANY_REQUESTS,
+        b"12" => StatusCode::NOT_IMPLEMENTED,
+        b"14" => StatusCode::SERVICE_UNAVAILABLE,
+        b"16" => StatusCode::UNAUTHORIZED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    })
+}
+
+fn has_grpc_content(headers: &HeaderMap) -> bool {
     let Some(content_type) = headers.get(CONTENT_TYPE) else {
         return false;
     };
@@ -41,22 +74,31 @@ pub(crate) fn trailers_only(
     retry_after: Option<Duration>,
 ) -> Response<Bytes> {
     let code = code(problem.status());
+    let message = shortened(problem.detail());
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, GRPC);
     headers.insert(GRPC_STATUS, HeaderValue::from(code));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(problem.detail())) {
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(message)) {
         headers.insert(GRPC_MESSAGE, message);
     }
     if let Some(after) = retry_after {
         let millis = millis_ceil(after);
         headers.insert(GRPC_RETRY_PUSHBACK, HeaderValue::from(pushback(millis)));
-        let details = status_with_retry_info(code, problem.detail(), millis);
+        let details = status_with_retry_info(code, message, millis);
         if let Ok(details) = HeaderValue::try_from(STANDARD_NO_PAD.encode(details)) {
             headers.insert(GRPC_STATUS_DETAILS, details);
         }
+    } else if problem.status() == StatusCode::TOO_MANY_REQUESTS {
+        // Without it a client with a retry policy comes back at its own pace.
+        headers.insert(GRPC_RETRY_PUSHBACK, HeaderValue::from(NEVER));
     }
     response
+}
+
+/// A message that leaves room for the status, whatever was put into it.
+fn shortened(message: &str) -> &str {
+    &message[..message.floor_char_boundary(LONGEST_MESSAGE)]
 }
 
 /// The gRPC status that means what the HTTP status means.
@@ -103,7 +145,7 @@ mod tests {
     fn grpc_is_told_by_its_content_type_alone() {
         let is = |content_type| {
             let value = HeaderValue::from_static(content_type);
-            is_grpc(&HeaderMap::from_iter([(CONTENT_TYPE, value)]))
+            has_grpc_content(&HeaderMap::from_iter([(CONTENT_TYPE, value)]))
         };
         for grpc in [
             "application/grpc",
@@ -123,7 +165,7 @@ mod tests {
         ] {
             assert!(!is(other), "{other}");
         }
-        assert!(!is_grpc(&HeaderMap::new()));
+        assert!(!has_grpc_content(&HeaderMap::new()));
     }
 
     #[test]

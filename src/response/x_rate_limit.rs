@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::fields::wait_seconds;
+use super::fields::{LARGEST_INTEGER, wait_seconds};
 use crate::limit::Decision;
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -36,7 +36,8 @@ pub(super) fn write_x_rate_limit(
         ResetFormat::DeltaSeconds => wait_seconds(window),
         ResetFormat::EpochSeconds => {
             let resets_at = decision.decided_at().saturating_add(window);
-            u64::try_from(resets_at.unix_seconds_ceil()).unwrap_or(0)
+            let seconds = u64::try_from(resets_at.unix_seconds_ceil()).unwrap_or(0);
+            seconds.min(LARGEST_INTEGER)
         }
     });
     let rank = |remaining, reset: Option<u64>| (remaining, Reverse(reset.unwrap_or(u64::MAX)));

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 use tollgate::{Decisions, Key, Policy, RateLimitLayer, Store, Verdict, key};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{CLIENT, clock, from, memory, send, sqlite, statuses};
+use crate::support::{CLIENT, LONG, clock, from, memory, send, sqlite, statuses};
 
 /// A policy of each algorithm.
 fn policies(limit: u32) -> [Policy; 5] {
@@ -292,4 +293,38 @@ async fn what_is_refunded_is_the_request_and_not_what_was_charged_beside_it() {
         .await
         .unwrap();
     assert_eq!(look.used(), 4);
+}
+
+#[tokio::test]
+async fn what_a_bucket_takes_back_slowly_is_told_in_numbers_that_parsers_take() {
+    let policy = Policy::try_token_bucket(1, Duration::from_secs(LONG)).unwrap();
+    let layer = layer(policy.name("slow"), &memory(&clock()))
+        .x_rate_limit(tollgate::ResetFormat::EpochSeconds);
+    let app = Router::new().route("/{units}", get(work)).layer(layer);
+    let most = format!("/{}", u32::MAX);
+    assert_eq!(send(&app, login(&most)).await.status, 200);
+    let refused = send(&app, login("/1")).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.only("ratelimit"), "\"slow\";r=0;t=999999999999999");
+    assert_eq!(refused.only("retry-after"), "999999999999999");
+    assert!(refused.only("x-ratelimit-reset").len() <= 15);
+    assert_eq!(refused.json()["retry_after"], 999_999_999_999_999_u64);
+}
+
+#[tokio::test]
+async fn after_a_refund_the_decision_tells_what_a_look_tells() {
+    let clock = clock();
+    let layer = layer(Policy::sliding(5, 60).name("login"), &memory(&clock));
+    let layer = layer.refund_if(|status| status.is_success());
+    let service = layer.layer(answering());
+    assert_eq!(send(&service, login("/401")).await.status, 401);
+    clock.advance(Duration::from_secs(50));
+    let answer = send(&service, login("/200")).await;
+    let told = answer.extensions.get::<Decisions>().unwrap();
+    let told = told.iter().next().unwrap().reset_after();
+    let look = layer.limiter().peek(Key::header(CLIENT, "alice")).await;
+    assert_eq!(
+        (told, look.unwrap().reset_after()),
+        (Duration::from_secs(10), told)
+    );
 }

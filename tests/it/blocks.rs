@@ -73,3 +73,27 @@ fn a_block_of_no_time_or_after_no_refusal_is_refused_when_it_is_built() {
             .is_ok()
     );
 }
+
+#[tokio::test]
+async fn an_inner_layer_on_the_counter_of_an_outer_one_blocks_too() {
+    let store = sqlite(&clock());
+    let outer = RateLimitLayer::fixed(9, 60)
+        .name("login")
+        .key(key::header(CLIENT))
+        .store(&store);
+    let inner = RateLimitLayer::fixed(2, 60)
+        .name("login")
+        .key(key::header(CLIENT))
+        .store(&store)
+        .block_for(HOUR);
+    let service = outer.layer(inner.layer(hello()));
+    assert_eq!(statuses(&service, "alice", 2).await, [200, 200]);
+    let refused = send(&service, from("alice")).await;
+    assert_eq!((refused.status, refused.only("retry-after")), (429, "3600"));
+    let look = outer.limiter().peek(Key::header(CLIENT, "alice")).await;
+    assert_eq!(
+        look.unwrap().used(),
+        3,
+        "the outer one has charged it, once"
+    );
+}

@@ -224,3 +224,33 @@ fn names_that_are_no_token_are_refused_when_they_are_built() {
         assert!(policy.clone().try_name(name).is_err(), "{name:?}");
     }
 }
+
+#[tokio::test]
+async fn an_answer_that_is_made_of_the_default_one_has_each_field_once() {
+    let layer = login_in_memory(0, 60)
+        .dialect(tollgate::Dialect::Editors2026)
+        .rejection(|why, _| {
+            let mut response = why.to_response(&Problem::default());
+            let id = "42".parse().unwrap();
+            response.headers_mut().insert("x-request-id", id);
+            Some(response)
+        });
+    let answer = send(&layer.layer(hello()), from("alice")).await;
+    assert_eq!((answer.status, answer.only("x-request-id")), (429, "42"));
+    assert_eq!(answer.only("ratelimit"), "\"login\";a=0;w=60");
+    assert_eq!(answer.only("ratelimit-policy"), "\"login\";q=0;w=60");
+    assert_eq!(answer.only("cache-control"), "no-store");
+}
+
+#[tokio::test]
+async fn a_head_request_gets_no_length_where_none_may_be_told() {
+    for status in [204, 304] {
+        let layer = login_in_memory(0, 60)
+            .rejection(move |_, _| Response::builder().status(status).body("").ok());
+        let mut request = from("alice");
+        *request.method_mut() = Method::HEAD;
+        let answer = send(&layer.layer(hello()), request).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("content-length"), "");
+    }
+}

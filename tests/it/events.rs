@@ -318,3 +318,32 @@ async fn every_event_has_a_stable_name() {
         assert!(told.name.starts_with("tollgate."), "{told:?}");
     }
 }
+
+#[tokio::test]
+async fn a_refund_that_is_a_layer_outsides_is_told_at_warn_once() {
+    let (ear, _guard) = Ear::listen();
+    let outer = login(9, 60, &memory(&clock()));
+    let inner = outer.clone().refund_if(|status| status.is_success());
+    let service = outer.layer(inner.layer(hello()));
+    assert_eq!(statuses(&service, "alice", 3).await, [200, 200, 200]);
+    let told = ear.only("tollgate.refund_ignored");
+    assert_eq!(told.level, Level::WARN);
+    assert_eq!(told.field("policy"), "login");
+}
+
+#[tokio::test]
+async fn one_name_for_two_limits_around_a_request_is_told_at_warn_once() {
+    let (ear, _guard) = Ear::listen();
+    let store = memory(&clock());
+    let outer = login(9, 60, &store);
+    let inner = login(5, 60, &store);
+    let service = outer.layer(inner.layer(hello()));
+    assert_eq!(statuses(&service, "alice", 3).await, [200, 200, 200]);
+    let told = ear.only("tollgate.name_twice");
+    assert_eq!(told.level, Level::WARN);
+    // The same limit on a router and on a route is one.
+    let (ear, _guard) = Ear::listen();
+    let both = outer.layer(outer.layer(hello()));
+    assert_eq!(statuses(&both, "bob", 2).await, [200, 200]);
+    assert_eq!(ear.of_name("tollgate.name_twice").len(), 0);
+}

@@ -175,3 +175,13 @@ async fn a_browser_may_read_every_field_of_a_real_refusal() {
         }
     }
 }
+
+#[test]
+fn a_shadow_sends_no_field() {
+    assert!(
+        login_in_memory(1, 60)
+            .shadow(true)
+            .exposed_headers()
+            .is_empty()
+    );
+}

@@ -198,11 +198,12 @@ async fn a_refusal_is_one_header_section_and_the_end_of_the_stream() {
 }
 
 #[tokio::test]
-async fn without_a_wait_that_helps_there_is_no_pushback() {
+async fn without_a_wait_that_helps_the_pushback_says_never() {
     let channel = connect(login_in_memory(0, 60)).await;
     let refused = say(&channel, by("alice")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.metadata().get("grpc-retry-pushback-ms"), None);
+    let pushback = refused.metadata().get("grpc-retry-pushback-ms");
+    assert_eq!(pushback.unwrap(), "-1");
     assert_eq!(refused.details(), b"");
 }
 
@@ -306,4 +307,75 @@ async fn a_tonic_server_makes_the_peers_address_known() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     let peer = Key::ip("127.0.0.1".parse().unwrap());
     assert_eq!(limiter.peek(&peer).await.unwrap().used(), 1);
+}
+
+#[tokio::test]
+async fn a_message_of_any_length_leaves_the_status_readable() {
+    let long = "é".repeat(20_000);
+    let expected = "é".repeat(512);
+    let problem = tollgate::Problem::default().detail(move |_| long.clone());
+    let channel = connect(login_in_memory(1, 60).problem(problem)).await;
+    say(&channel, by("alice")).await.unwrap();
+    let refused = say(&channel, by("alice")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), expected);
+    assert!(refused.get_details_retry_info().is_some());
+}
+
+#[tokio::test]
+async fn who_claims_to_be_grpc_over_http_1_gets_the_answers_of_http() {
+    let service = login_in_memory(0, 60).layer(hello());
+    let mut request = from("alice");
+    let grpc = "application/grpc".parse().unwrap();
+    request.headers_mut().insert("content-type", grpc);
+    assert_eq!(request.version(), http::Version::HTTP_11);
+    let answer = send(&service, request).await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.only("content-type"), "application/problem+json");
+}
+
+/// A call that fails with this status before it has sent a message.
+fn failing(
+    code: Code,
+) -> impl Service<
+    http::Request<axum::body::Body>,
+    Response = http::Response<Body>,
+    Error = Infallible,
+    Future: Send,
+> + Clone {
+    service_fn(move |_| {
+        std::future::ready(Ok(Status::new(code, "as the test wants it").into_http()))
+    })
+}
+
+#[tokio::test]
+async fn a_call_that_fails_at_once_is_refunded_by_what_its_status_means() {
+    let cases = [
+        (Code::Unauthenticated, true),
+        (Code::NotFound, false),
+        (Code::Internal, false),
+    ];
+    for (code, is_refunded) in cases {
+        let limit = login_in_memory(9, 60).refund_if(|status| status == 401);
+        let answer = send(&limit.layer(failing(code)), from("alice")).await;
+        assert_eq!(answer.status, 200);
+        let left = if is_refunded { "r=9;" } else { "r=8;" };
+        assert!(answer.header("ratelimit").contains(left), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_a_limit_further_inside_refuses_is_no_success() {
+    let outer = login_in_memory(9, 60).refund_if(|status| status.is_success());
+    let inner = RateLimitLayer::fixed(0, 60)
+        .name("inner")
+        .key(key::header(CLIENT));
+    let service = outer.layer(inner.store(&memory(&clock())).layer(hello()));
+    let mut request = from("alice");
+    *request.version_mut() = http::Version::HTTP_2;
+    let grpc = "application/grpc".parse().unwrap();
+    request.headers_mut().insert("content-type", grpc);
+    let answer = send(&service, request).await;
+    assert_eq!((answer.status, answer.only("grpc-status")), (200, "8"));
+    assert!(answer.header("ratelimit").contains("\"login\";r=8;"));
 }

@@ -30,6 +30,8 @@ pub(crate) struct Log {
     pub(crate) first: Option<(Timestamp, u64)>,
     /// The instant of the newest event inside.
     pub(crate) newest: Option<Timestamp>,
+    /// The instant of the newest event before that of the decision.
+    pub(crate) newest_before: Option<Timestamp>,
     /// The event after whose leaving a refused charge fits, when it takes more than the first one.
     pub(crate) leaves: Option<Timestamp>,
     /// The clock has stepped back behind events, and they were moved to now: that must be stored also when nothing is
@@ -46,6 +48,7 @@ impl Log {
                 used: 0,
                 first: None,
                 newest: None,
+                newest_before: None,
                 leaves: None,
                 is_moved: false,
             };
@@ -69,6 +72,7 @@ impl Log {
                 }
             }),
             newest: first.map(|_| newest.at.min(at)),
+            newest_before: None,
             leaves: None,
             is_moved,
         }
@@ -82,6 +86,7 @@ impl Log {
     pub(crate) fn take(&mut self, cost: u32) {
         let units = u64::from(cost);
         self.used = self.used.saturating_add(units);
+        self.newest_before = self.newest.filter(|newest| *newest < self.at);
         self.newest = Some(self.at);
         match &mut self.first {
             None => self.first = Some((self.at, units)),
@@ -101,6 +106,8 @@ impl Log {
         }
         if self.used == 0 {
             (self.first, self.newest) = (None, None);
+        } else if let Some(before) = self.newest_before {
+            self.newest = Some(before);
         }
     }
 

@@ -24,7 +24,14 @@ impl RateLimitLayer {
     /// error of the inner service counts as a status of 500. What is dropped before it has an answer, since the client hangs up or
     /// a timeout outside ends it, gets nothing back. Our own answers are not asked about: a refusal has used nothing.
     ///
-    /// A gRPC call has the status 200 also when it fails.
+    /// A gRPC call that fails before it has sent a message tells its status in the header section: what counts is the HTTP status
+    /// that means the same, 401 for `UNAUTHENTICATED` say. One that fails later counts as 200.
+    ///
+    /// Only the layer that has charged a counter gives it back: of nested layers on one counter set it on the outermost. An inner one
+    /// warns once.
+    ///
+    /// Beside [`block_for`](Self::block_for) mind that units are out while requests run: six log-ins at once, all with the right
+    /// password, are five that run and one refusal, which blocks. [`block_after`](Self::block_after) leaves room for that.
     ///
     /// # Examples
     ///

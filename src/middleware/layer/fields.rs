@@ -81,7 +81,7 @@ impl RateLimitLayer {
     /// ```
     #[must_use]
     pub fn exposed_headers(&self) -> Vec<HeaderName> {
-        if self.settings.is_enabled {
+        if self.settings.is_enabled && !self.settings.limiter.is_shadow() {
             self.settings.fields.names()
         } else {
             Vec::new()

@@ -71,7 +71,7 @@ async fn a_plan_that_does_not_exist_is_a_mistake_in_the_set_up_and_never_unlimit
     let log = capture_log();
     let store = memory(&clock());
     let service = plans(&store).layer(hello());
-    for name in ["gold", "FREE", "", "free "] {
+    for name in ["gold", "", "free "] {
         let answer = send(&service, on(name)).await;
         assert_eq!(answer.status, 500, "{name}");
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
@@ -192,4 +192,12 @@ fn plans_of_one_name_and_no_plans_are_errors() {
 #[should_panic(expected = "a rate limit without any policy: give at least one")]
 fn no_plans_panic() {
     let _ = RateLimitLayer::one_of([], |_| "free");
+}
+
+#[tokio::test]
+async fn a_plan_is_found_whatever_the_case_of_its_name_as_policies_are_told_apart() {
+    let store = memory(&clock());
+    let answer = send(&plans(&store).layer(hello()), on("FREE")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(used(free(), &store).await, 1);
 }
