@@ -1,7 +1,7 @@
 //! A log-in that counts failures only, on a SQLite file: five in any 15 minutes from one address, and with the sixth attempt that
 //! address is blocked for an hour.
 //!
-//! Who has the right password uses nothing. The password of everybody is `open sesame`.
+//! Who has the right password uses nothing, and neither does what is no answer to a password. The password of everybody is `open sesame`.
 //!
 //! Behind a reverse proxy the address is that of `X-Forwarded-For`, when `TRUSTED_PROXIES` names the proxies: addresses and
 //! networks, separated by blanks. Without it the header is not read.
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let failures = RateLimitLayer::sliding(5, 900)
         .name("login")
         .key(key::client_ip(ForwardedHeader::x_forwarded_for(), proxies))
-        .refund_if(|status| status.is_success())
+        .refund_if(|status| status != StatusCode::UNAUTHORIZED)
         .block_for(Duration::from_hours(1))
         .store(&store);
 
@@ -49,11 +49,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on {url}, counting in {database}; try:");
     println!("  curl -i {url}/login -d 'password=open sesame'");
     println!("  curl -i {url}/login -d 'password=guess'");
-    let stopped = async {
-        let _ = signal::ctrl_c().await;
-    };
     axum::serve(listener, app)
-        .with_graceful_shutdown(stopped)
+        .with_graceful_shutdown(stopped())
         .await?;
     store.close().await?;
     Ok(())
@@ -71,4 +68,24 @@ async fn login(Form(attempt): Form<Attempt>) -> (StatusCode, &'static str) {
     } else {
         (StatusCode::UNAUTHORIZED, "wrong password\n")
     }
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn stopped() {
+    let interrupted = signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        let terminated = async {
+            match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => signal.recv().await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = interrupted => (),
+            _ = terminated => (),
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupted.await;
 }

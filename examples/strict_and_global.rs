@@ -37,12 +37,29 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{address}, counting in {database}; try:");
     println!("  curl -i http://{address}/");
     println!("  curl -i -X POST http://{address}/login");
-    let stopped = async {
-        let _ = signal::ctrl_c().await;
-    };
     axum::serve(listener, app)
-        .with_graceful_shutdown(stopped)
+        .with_graceful_shutdown(stopped())
         .await?;
     store.close().await?;
     Ok(())
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn stopped() {
+    let interrupted = signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        let terminated = async {
+            match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => signal.recv().await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = interrupted => (),
+            _ = terminated => (),
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupted.await;
 }

@@ -97,6 +97,15 @@ pub trait KeyExtractor: Send + Sync + 'static {
         self.key_of(&normalize.value(value))
     }
 
+    /// What becomes of a key that this source's closure makes: the one that is stored.
+    #[doc(hidden)]
+    fn stored(&self, key: &Key, normalize: Normalize<'_>) -> Key {
+        match normalize.whole_key(key.clone()) {
+            Ok(Some(stored)) => stored,
+            _ => key.clone(),
+        }
+    }
+
     /// As `missing`, for a source of which more than one thing may be missing.
     #[doc(hidden)]
     fn missing_in(&self, parts: &Parts, normalize: Normalize<'_>) -> KeyError {

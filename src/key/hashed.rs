@@ -71,6 +71,10 @@ impl KeyExtractor for Hashed {
         self.hashed(&self.source.normalized_key_of(value, normalize))
     }
 
+    fn stored(&self, key: &Key, normalize: Normalize<'_>) -> Key {
+        self.hashed(&self.source.stored(key, normalize))
+    }
+
     fn missing_in(&self, parts: &Parts, normalize: Normalize<'_>) -> KeyError {
         self.source.missing_in(parts, normalize)
     }

@@ -136,6 +136,10 @@ impl KeyExtractor for Normalized {
         })
     }
 
+    fn stored(&self, key: &Key, last: Normalize<'_>) -> Key {
+        self.before(last, |normalize| self.source.stored(key, normalize))
+    }
+
     fn missing_in(&self, parts: &Parts, last: Normalize<'_>) -> KeyError {
         self.before(last, |normalize| self.source.missing_in(parts, normalize))
     }

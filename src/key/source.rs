@@ -151,6 +151,9 @@ impl KeySource {
     /// Of a chain it is the key of the first source. Of several parts it is that of the first, with which all keys of
     /// that value begin; see [`Limiter::reset_under`](crate::Limiter::reset_under).
     ///
+    /// A source whose closure returns a [`Key`] of its own has that kind, which is not known here: give that key to
+    /// [`stored_key`](Self::stored_key).
+    ///
     /// # Examples
     ///
     /// ```
@@ -172,6 +175,30 @@ impl KeySource {
         let mut key = None;
         value.with_bytes(&mut |value| key = Some(self.key_of(value)));
         key.unwrap_or_else(|| self.key_of(b""))
+    }
+
+    /// The key that is stored for one which this source's closure makes: normalized and hashed like that of a request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Key, key};
+    ///
+    /// #[derive(Clone)]
+    /// struct Account {
+    ///     api_key: String,
+    /// }
+    ///
+    /// let key_of = |api_key: &str| Key::new("account", api_key);
+    /// let source = key::extension(move |account: &Account| key_of(&account.api_key)).hashed("sesame");
+    ///
+    /// // The counter of that customer:
+    /// let stored = source.stored_key(&key_of("4f2a"));
+    /// assert!(stored.as_str().starts_with("account:#"));
+    /// ```
+    #[must_use]
+    pub fn stored_key(&self, key: &Key) -> Key {
+        self.stored(key, Normalize::NOT)
     }
 
     /// The key of a request.
@@ -274,6 +301,13 @@ impl KeyExtractor for KeySource {
         match self.chain.first() {
             Some(first) => first.normalized_key_of(value, normalize),
             None => Key::new("custom", value),
+        }
+    }
+
+    fn stored(&self, key: &Key, normalize: Normalize<'_>) -> Key {
+        match self.chain.first() {
+            Some(first) => first.stored(key, normalize),
+            None => key.clone(),
         }
     }
 

@@ -128,9 +128,7 @@ impl Choice {
                     let policy = part.policy().as_name();
                     policy.eq_ignore_ascii_case(name)
                 });
-                let first = chosen
-                    .next()
-                    .ok_or_else(|| unknown_plan(limiter, sharing))?;
+                let first = chosen.next().ok_or_else(unknown_plan)?;
                 let always = parts.iter().skip(sharing);
                 Ok(Few::collect([first].into_iter().chain(always).cloned())
                     .unwrap_or_else(|| Few::one(first.clone())))
@@ -152,18 +150,11 @@ impl Choice {
     }
 }
 
-/// What was asked for is not told: it may be what the client has sent.
-fn unknown_plan(limiter: &Limiter, sharing: usize) -> KeyError {
-    let names: Vec<_> = limiter
-        .policies()
-        .take(sharing)
-        .map(Policy::as_name)
-        .collect();
-    KeyError::server(format!(
-        "the request's rate limit is chosen by a name that none of its policies has: one_of must be given one of {}",
-        names.join(", ")
-    ))
-    .named(Mistake("unknown-plan"))
+/// Neither what was asked for is told, which may be what the client has sent, nor which plans there are: the client reads it.
+fn unknown_plan() -> KeyError {
+    let message = "the request's rate limit is chosen by a name that none of its policies has: let one_of return the name of \
+                   one of them";
+    KeyError::server(message).named(Mistake("unknown-plan"))
 }
 
 fn taken_name(name: &str) -> KeyError {

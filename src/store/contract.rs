@@ -14,6 +14,10 @@ use std::fmt;
 /// * A sweep deletes only what no window needs any more, in bounded steps.
 /// * What was answered "allowed" is stored. What is in doubt is an error.
 /// * A charge that is no longer waited for neither blocks nor changes the answers to others.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no store of rate limits",
+    note = "give a reference to a `SqliteStore` or a `MemoryStore`; `SqliteStore::open(…)` is a future, and `.await?` makes the store"
+)]
 pub trait Store: sealed::Sealed + fmt::Debug {}
 
 pub(super) mod sealed {

@@ -30,16 +30,19 @@ impl RateLimitLayer {
     /// Only the layer that has charged a counter gives it back: of nested layers on one counter set it on the outermost. An inner one
     /// warns once.
     ///
-    /// Beside [`block_for`](Self::block_for) mind that units are out while requests run: six log-ins at once, all with the right
-    /// password, are five that run and one refusal, which blocks. [`block_after`](Self::block_after) leaves room for that.
+    /// Beside [`block_for`](Self::block_for): six log-ins at once, all with the right password, are five that run and one refusal,
+    /// which blocks. The first refund of a unit that was out at that moment ends the block.
     ///
     /// # Examples
     ///
     /// ```
+    /// use http::StatusCode;
     /// use tollgate::RateLimitLayer;
     ///
-    /// // Five failures in a quarter of an hour; who logs in is not counted.
-    /// let layer = RateLimitLayer::sliding(5, 900).name("login").refund_if(|status| status.is_success());
+    /// // Five wrong passwords in a quarter of an hour; who logs in is not counted, and neither is what fails in the server.
+    /// let layer = RateLimitLayer::sliding(5, 900)
+    ///     .name("login")
+    ///     .refund_if(|status| status != StatusCode::UNAUTHORIZED);
     /// ```
     #[must_use]
     pub fn refund_if(self, refund_if: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {

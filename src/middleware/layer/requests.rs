@@ -17,6 +17,9 @@ impl RateLimitLayer {
     ///
     /// When a layer further inside charges the policy and key that one outside has looked at, the fields are those of the charge.
     ///
+    /// It is charged to every policy of the layer, also of those that were added with [`and`](Self::and): where one counts requests
+    /// and another units, they are two layers.
+    ///
     /// A counter that a layer outside has charged for the request is not charged again, whatever the costs, so set the
     /// cost on the outermost of the layers that share a counter. A layer that would have charged more warns once.
     ///
