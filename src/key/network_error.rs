@@ -77,8 +77,7 @@ impl fmt::Display for NetworkError {
             ),
             Self::Everything(text) => write!(
                 f,
-                "the network {text} is everybody: name the networks that are meant, or switch a rate limit off with \
-                 .enabled(false)"
+                "the network {text} is everybody: name the networks that are meant"
             ),
             Self::NoAddress(source) => write!(
                 f,
