@@ -194,8 +194,7 @@ impl State {
         }
     }
 
-    /// Counts `cost` units as refused, where that is counted.
-    /// Takes back the units of a charge that was that has left this state, as if it had not been made.
+    /// Takes back the units of the charge that has left this state, as if it had not been made.
     pub(crate) fn give_back(&mut self, policy: &Policy, units: u32) {
         match self {
             Self::Window(usage) => usage.give_back(units),
@@ -225,6 +224,7 @@ impl State {
         }
     }
 
+    /// Counts `cost` units as refused, where that is counted.
     fn refuse(&mut self, cost: u32) {
         match self {
             Self::Window(usage) => usage.refuse(cost),
