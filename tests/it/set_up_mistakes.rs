@@ -192,6 +192,15 @@ async fn too_many_keys() -> tollgate::StoreError {
     limiter.check(&keys).await.unwrap_err()
 }
 
+async fn foreign_decision() -> tollgate::StoreError {
+    let [one, other] = [(); 2].map(|()| {
+        let limiter = Limiter::new(Policy::fixed(3, 60).name("p"));
+        limiter.store(&MemoryStore::new())
+    });
+    let decision = one.check(Key::new("user", 1)).await.unwrap();
+    other.refund(&decision).await.unwrap_err()
+}
+
 /// The lines that warn of counters which two limits share.
 async fn warnings() -> Vec<String> {
     let log = capture_log();
@@ -256,9 +265,10 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));
     }
-    let error = too_many_keys().await;
-    assert_eq!(Some(&*name_in(&error.to_string())), error.name());
-    names.extend(error.name().map(str::to_owned));
+    for error in [too_many_keys().await, foreign_decision().await] {
+        assert_eq!(Some(&*name_in(&error.to_string())), error.name());
+        names.extend(error.name().map(str::to_owned));
+    }
     for (message, name) in panics() {
         assert_eq!(name_in(&message), name);
         names.insert(name.to_owned());
