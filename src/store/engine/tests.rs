@@ -2,6 +2,7 @@
 
 mod afterwards;
 mod outages;
+mod refunds;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +22,10 @@ struct Remote {
     batches: Mutex<Vec<Vec<String>>>,
     looks: AtomicUsize,
     is_closed: AtomicBool,
+    /// Units go back where they could not before.
+    is_mended: AtomicBool,
+    /// Calls that gave nothing back.
+    failed: AtomicUsize,
     release: Notify,
 }
 
@@ -79,10 +84,21 @@ impl Backend for Fake {
         units: &[GiveBack],
         _: Timestamp,
     ) -> Result<Vec<GiveBack>, StoreError> {
+        let has = |key: &str| units.iter().any(|back| back.part.key.as_str() == key);
         let keys = units.iter();
         let keys = keys.map(|back| format!("back {}", back.part.key.as_str()));
         self.remote.batches.lock().unwrap().push(keys.collect());
-        Ok(Vec::new())
+        self.events.send("back").unwrap();
+        if has("do:hang") {
+            self.remote.release.notified().await;
+        }
+        if has("do:fail") && !self.remote.is_mended.load(Ordering::SeqCst) {
+            self.remote.failed.fetch_add(1, Ordering::SeqCst);
+            return Err(failure());
+        }
+        // A page is one of them.
+        let done = if has("do:page") { 1 } else { units.len() };
+        Ok(units[done..].to_vec())
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {

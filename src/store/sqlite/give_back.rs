@@ -17,9 +17,9 @@ use crate::limit::algorithm::{State, Taken};
 use crate::store::{GiveBack, Part, StoreError};
 
 /// Events that a call goes through: some 10 ms.
-const PAGE: u64 = 1_000;
+pub(super) const PAGE: u64 = 1_000;
 
-/// Reads what the events and buckets have. `$1` and `$2` are arrays for the events, `$3` for the buckets, `$4` is `PAGE`.
+/// Reads what the events and buckets have. `$1` and `$2` are arrays for the events, `$3` for the buckets, `$4` is the page.
 static BEGIN: LazyLock<String> = LazyLock::new(|| {
     let statements = [
         "BEGIN IMMEDIATE",
@@ -54,11 +54,12 @@ pub(super) struct GivenBack {
     pub(super) left: Vec<GiveBack>,
 }
 
-/// Gives units back.
+/// Gives units back, and goes through so many events for it.
 pub(super) async fn give_back(
     database: &mut Database,
     units: &[GiveBack],
     now: Timestamp,
+    page: u64,
 ) -> Result<GivenBack, StoreError> {
     let sorted = Sorted::of(units);
     if sorted.events.is_empty() && sorted.buckets.is_empty() {
@@ -69,7 +70,7 @@ pub(super) async fn give_back(
             left: Vec::new(),
         });
     }
-    let given_back = give_back_in_transaction(database, &sorted, now).await;
+    let given_back = give_back_in_transaction(database, &sorted, now, page).await;
     if given_back.is_err() {
         database.roll_back().await;
     }
@@ -80,6 +81,7 @@ async fn give_back_in_transaction(
     database: &mut Database,
     sorted: &Sorted<'_>,
     now: Timestamp,
+    page: u64,
 ) -> Result<GivenBack, StoreError> {
     let mut logs: Vec<_> = sorted.events.values().map(Log::of).collect();
     let mut buckets: Vec<_> = sorted
@@ -94,7 +96,7 @@ async fn give_back_in_transaction(
         .bind(json(
             &buckets.iter().map(buckets::Entry::look).collect::<Vec<_>>(),
         )?)
-        .bind(PAGE.cast_signed());
+        .bind(page.cast_signed());
     let rows = database.begin(query).await?;
     let mut own = logs.iter_mut().flat_map(Log::own_mut).collect::<Vec<_>>();
     for row in rows.iter().filter(|row| tag(row) == Some(events::OWN_TAG)) {
@@ -117,7 +119,7 @@ async fn give_back_in_transaction(
             }
         }
     }
-    let changes = Changes::of(&logs);
+    let changes = Changes::of(&logs, page);
     for (entry, (part, taken)) in buckets.iter_mut().zip(&sorted.buckets) {
         for (taken_at, units) in taken {
             entry.bucket =
@@ -296,12 +298,12 @@ struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     /// As many keys as have room in a page, or a page of the first.
-    fn of(logs: &[Log<'a>]) -> Self {
+    fn of(logs: &[Log<'a>], page: u64) -> Self {
         let mut changes = Self::default();
         let mut rows = 0;
         for log in logs {
             rows += log.rows.max(1);
-            if rows > PAGE && rows > log.rows.max(1) {
+            if rows > page && rows > log.rows.max(1) {
                 changes.leave(&log.refunds);
             } else {
                 changes.take(log);

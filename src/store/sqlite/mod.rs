@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use self::database::Database;
 use self::files::Files;
+use self::give_back::PAGE;
 use self::location::Location;
 pub use self::open_error::OpenError;
 use self::room::Room;
@@ -223,7 +224,7 @@ impl Backend for Sqlite {
         if self.database.watch.has_lost() {
             return Ok(Vec::new());
         }
-        let given_back = give_back::give_back(&mut self.database, units, now).await?;
+        let given_back = give_back::give_back(&mut self.database, units, now, PAGE).await?;
         if let Some(room) = &mut self.room {
             room.deleted(given_back.deleted_rows);
         }

@@ -96,6 +96,55 @@ pub(in crate::store) fn a_bucket_takes_back_no_more_than_is_still_there(subject:
     assert_eq!(subject.look(&policy, &key, 1).used(), 4);
 }
 
+/// Of an exact sliding window an event has no epoch.
+pub(in crate::store) fn nothing_goes_back_to_a_key_that_was_reset_in_the_same_millisecond(
+    subject: &Subject,
+) {
+    let policies = one_of_each(5).into_iter();
+    for policy in policies.filter(|policy| policy.algorithm() != Algorithm::SlidingWindow) {
+        let key = Key::new("at once", policy.as_name());
+        let charged = subject.charge(&policy, &key, 3);
+        subject.reset(&policy, &key, false);
+        assert!(subject.is_admitted(&policy, &key, 4), "{policy}");
+        subject.give_back(&charged);
+        assert_eq!(subject.look(&policy, &key, 1).used(), 4, "{policy}");
+    }
+}
+
+pub(in crate::store) fn a_bucket_takes_nothing_back_from_ahead_of_a_clock_that_stepped_back(
+    subject: &Subject,
+) {
+    let policy = Policy::token_bucket(60, 60);
+    let key = alice();
+    subject.at(1_000_000);
+    let drained = subject.charge(&policy, &key, 60);
+    subject.at(1_060_000);
+    assert!(subject.is_admitted(&policy, &key, 60));
+    for is_moved in [false, true] {
+        subject.at(0);
+        if is_moved {
+            assert!(!subject.is_admitted(&policy, &key, 1));
+        }
+        subject.give_back(&drained);
+        assert_eq!(subject.look(&policy, &key, 1).used(), 60);
+    }
+}
+
+pub(in crate::store) fn what_was_reset_stays_until_it_expires_and_no_longer(subject: &Subject) {
+    for policy in [
+        Policy::fixed(5, 60),
+        Policy::sliding_counter(5, 60),
+        Policy::token_bucket(5, 60),
+    ] {
+        subject.at(0);
+        assert!(subject.is_admitted(&policy, &alice(), 3), "{policy}");
+        subject.reset(&policy, &alice(), false);
+        assert_eq!(subject.sweep(), 0, "{policy}");
+        subject.at(600_000);
+        assert_eq!(subject.sweep(), 1, "{policy}");
+    }
+}
+
 /// Charges and refunds at random: what is admitted then is what would be if the refunded charges had never been. A bucket may be
 /// stricter, since it does not know what of its usage has drained.
 pub(in crate::store) fn giving_back_is_as_if_it_had_never_been_charged(subject: &Subject) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::limit::algorithm::Taken;
 
 /// A unit of a window.
-fn back(key: &str) -> Vec<GiveBack> {
+pub(super) fn back(key: &str) -> Vec<GiveBack> {
     vec![GiveBack {
         part: part(Key::new("do", key)),
         units: 1,

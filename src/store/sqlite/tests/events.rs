@@ -4,14 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-async fn charge_at(backend: &mut Sqlite, policy: &Policy, cost: u32, millis: i64) -> Outcome {
+pub(super) async fn charge_at(
+    backend: &mut Sqlite,
+    policy: &Policy,
+    cost: u32,
+    millis: i64,
+) -> Outcome {
     let charge = charge_of(&[(policy, &Key::new("user", "a"))], cost);
     let clock = Clock::Manual(clock_at(millis));
     let mut answers = charge_by(backend, &[charge], &clock).await.unwrap();
     answers.remove(0).unwrap()
 }
 
-async fn events(path: &Path) -> Vec<(i64, i64, i64)> {
+pub(super) async fn events(path: &Path) -> Vec<(i64, i64, i64)> {
     let rows = rows(
         path,
         "SELECT at, units, total FROM rate_limit_events ORDER BY at",
@@ -23,7 +28,7 @@ async fn events(path: &Path) -> Vec<(i64, i64, i64)> {
 }
 
 /// One event a millisecond, the last of them at `NOW`.
-async fn fill(backend: &mut Sqlite, policy: &Policy) {
+pub(super) async fn fill(backend: &mut Sqlite, policy: &Policy) {
     let limit = i64::from(policy.limit());
     for millis in 1 - limit..=0 {
         assert!(
@@ -35,7 +40,7 @@ async fn fill(backend: &mut Sqlite, policy: &Policy) {
 }
 
 /// Counts from now on the steps of SQLite's virtual machine, which do not depend on the machine.
-async fn count_steps(backend: &mut Sqlite) -> Arc<AtomicU64> {
+pub(super) async fn count_steps(backend: &mut Sqlite) -> Arc<AtomicU64> {
     let counted = Arc::new(AtomicU64::new(0));
     let of_handler = Arc::clone(&counted);
     let connection = backend.database.connection_mut();

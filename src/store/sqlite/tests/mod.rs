@@ -2,6 +2,7 @@
 
 mod cap;
 mod events;
+mod giving_back;
 mod leases;
 mod opening;
 mod outages;

@@ -124,7 +124,7 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
                     },
                 };
                 used -= u64::from(back.units);
-                give_back::give_back(&mut database, &[back], at)
+                give_back::give_back(&mut database, &[back], at, PAGE)
                     .await
                     .unwrap();
             }
