@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnect
 use tokio::time::sleep_until;
 use tracing::Level;
 
+use super::files::apart;
 use super::tables::schema;
 use super::watch::Watch;
 use super::{Files, Location, OpenError, version};
@@ -50,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
-    location: Location,
+    location: Arc<Location>,
     connection: Option<SqliteConnection>,
     /// Set while a call is under way: still set at the next one when a call failed or panicked, which may have left
     /// a transaction open, with the write lock held.
@@ -67,7 +68,7 @@ pub(super) struct Database {
 impl Database {
     pub(super) fn new(location: Location) -> Self {
         Self {
-            location,
+            location: Arc::new(location),
             connection: None,
             is_unsound: false,
             generation: 0,
@@ -179,12 +180,15 @@ impl Database {
             // Until then others on the file could not write.
             self.make_sound().await;
         }
-        let Some(wal) = self.location.wal_path() else {
-            return Ok(());
-        };
-        let length = std::fs::metadata(wal).map_or(0, |wal| wal.len());
         let now = clock::monotonic();
-        if length <= LONG_WAL_BYTES || now < self.restart_at || self.connection.is_none() {
+        if now < self.restart_at || self.connection.is_none() {
+            return Ok(());
+        }
+        if matches!(*self.location, Location::Memory) {
+            return Ok(());
+        }
+        let location = Arc::clone(&self.location);
+        if apart(move || location.wal_bytes()).await <= LONG_WAL_BYTES {
             return Ok(());
         }
         self.restart_at = now + self.restart_pause;
@@ -207,10 +211,14 @@ impl Database {
     /// Closes a database whose file is not in its place any more: SQLite would go on with it, and others with what is there. The
     /// next call opens that.
     pub(super) async fn notice_loss(&mut self) {
-        let is_open = self.connection.is_some();
-        if !self.watch.notices_loss(&self.location, is_open) {
+        let Some(look) = self.watch.next_look(self.connection.is_some()) else {
+            return;
+        };
+        let location = Arc::clone(&self.location);
+        if apart(move || look.finds_them_at(&location)).await {
             return;
         }
+        self.watch.lost(&self.location);
         if let Some(connection) = self.connection.take() {
             // Nothing of it is needed any more.
             let _ = connection.close().await;
@@ -259,14 +267,20 @@ impl Database {
 
     async fn open(&mut self, with_probe: bool) -> Result<(), OpenError> {
         self.notice_loss().await;
-        self.location.prepare(self.watch.files())?;
-        // Before it is opened: should it be replaced meanwhile, that is noticed later.
-        let files = Files::at(&self.location);
-        let opened = self.connect(with_probe).await;
-        self.connection = Some(opened?);
-        self.watch.opened(files, &self.location);
+        let (location, before) = (Arc::clone(&self.location), self.watch.files());
+        let prepare = move || {
+            location.prepare(before.as_ref())?;
+            // Before it is opened: should it be replaced meanwhile, that is noticed later.
+            Ok::<_, OpenError>(Files::at(&location))
+        };
+        let files = apart(prepare).await?;
+        let connection = self.connect(with_probe).await?;
+        let location = Arc::clone(&self.location);
+        let files = apart(move || files.map(|files| files.with_wal_at(&location))).await;
+        self.connection = Some(connection);
+        self.watch.opened(files);
         self.generation += 1;
-        if self.generation > 1 && matches!(self.location, Location::Memory) {
+        if self.generation > 1 && matches!(*self.location, Location::Memory) {
             tracing::event!(
                 name: "tollgate.memory_lost",
                 target: TARGET,

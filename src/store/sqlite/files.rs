@@ -2,13 +2,25 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+
+use tokio::task::spawn_blocking;
 
 use super::{Location, OpenError};
 
+/// Does what hangs with the file system on a thread beside: the deadlines are watched on this one.
+pub(super) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // Nobody cancels it. A panic goes on here, and ends where the call is watched.
+        Err(error) => resume_unwind(error.into_panic()),
+    }
+}
+
 /// Which files an open database consists of, by what the file system tells of their paths. They are never opened for it:
 /// closing the database's file again would drop the locks that SQLite holds on it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Files {
     database: Identity,
     wal: Option<Identity>,
@@ -67,7 +79,7 @@ fn identity(_: &Path) -> Option<Identity> {
 }
 
 /// Keeps other processes from clearing a place and making a database there, until it is dropped. It never waits: a process that
-/// stands still with the lock would hold up the thread that watches the deadlines.
+/// stands still with the lock would hold up this one for as long.
 pub(super) fn lock_folder_of(path: &Path) -> Result<Option<File>, OpenError> {
     if cfg!(not(unix)) {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! Where a database is, and what may be created there.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -91,6 +91,12 @@ impl Location {
     /// The file of the WAL, when there is one.
     pub(super) fn wal_path(&self) -> Option<PathBuf> {
         self.beside("-wal")
+    }
+
+    /// How long the WAL is; 0 when there is none.
+    pub(super) fn wal_bytes(&self) -> u64 {
+        let metadata = self.wal_path().and_then(|wal| fs::metadata(wal).ok());
+        metadata.map_or(0, |wal| wal.len())
     }
 
     /// The file whose name ends with more than that of the database. SQLite puts it beside the file that a link leads to.

@@ -20,6 +20,32 @@ pub(super) struct Watch {
     /// They were lost, and that was not asked for yet.
     has_lost: bool,
     look_at: Instant,
+    #[cfg(test)]
+    hangs_until: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+/// A look at the files, to be done on a thread beside.
+pub(super) struct Look {
+    files: Files,
+    is_open: bool,
+    #[cfg(test)]
+    hangs_until: Option<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Look {
+    /// Whether the files are still in their place.
+    pub(super) fn finds_them_at(&self, location: &Location) -> bool {
+        #[cfg(test)]
+        if let Some(end) = &self.hangs_until {
+            let _ = end.recv();
+        }
+        if self.is_open {
+            self.files.are_at(location)
+        } else {
+            // The WAL goes when the last connection is closed.
+            self.files.is_database_at(location)
+        }
+    }
 }
 
 impl Watch {
@@ -29,42 +55,42 @@ impl Watch {
             are_gone: false,
             has_lost: false,
             look_at: clock::monotonic(),
+            #[cfg(test)]
+            hangs_until: None,
         }
     }
 
     /// The files that were opened last.
-    pub(super) fn files(&self) -> Option<&Files> {
-        self.files.as_ref()
+    pub(super) fn files(&self) -> Option<Files> {
+        self.files
     }
 
     /// Notes which files were found before a database was opened: should others have taken their place meanwhile, that is noticed
     /// later.
-    pub(super) fn opened(&mut self, files: Option<Files>, location: &Location) {
-        self.files = files.map(|files| files.with_wal_at(location));
+    pub(super) fn opened(&mut self, files: Option<Files>) {
+        self.files = files;
         self.are_gone = false;
         self.look_at = clock::monotonic() + BETWEEN_LOOKS;
     }
 
-    /// Looks, if it is time to, and says whether the files were lost since. While the database is not open, it is looked each
-    /// time: it is about to be opened.
-    pub(super) fn notices_loss(&mut self, location: &Location, is_open: bool) -> bool {
+    /// What is to be looked at, if it is time to. While the database is not open, it is looked each time: it is about to be opened.
+    pub(super) fn next_look(&mut self, is_open: bool) -> Option<Look> {
+        let files = self.files?;
         let now = clock::monotonic();
-        let Some(files) = &self.files else {
-            return false;
-        };
         if self.are_gone || (is_open && now < self.look_at) {
-            return false;
+            return None;
         }
         self.look_at = now + BETWEEN_LOOKS;
-        let is_in_place = if is_open {
-            files.are_at(location)
-        } else {
-            // The WAL goes when the last connection is closed.
-            files.is_database_at(location)
-        };
-        if is_in_place {
-            return false;
-        }
+        Some(Look {
+            files,
+            is_open,
+            #[cfg(test)]
+            hangs_until: self.hangs_until.take(),
+        })
+    }
+
+    /// Notes that the files are not in their place any more.
+    pub(super) fn lost(&mut self, location: &Location) {
         self.are_gone = true;
         self.has_lost = true;
         tracing::event!(
@@ -75,7 +101,6 @@ impl Watch {
             "the file of the rate limit store was deleted, or another one was put in its place: what was counted in it is \
              gone, and what is there now is opened"
         );
-        true
     }
 
     /// Whether files were lost, and `take_lost` has not told it yet.
@@ -92,5 +117,12 @@ impl Watch {
     #[cfg(test)]
     pub(super) fn rest(&mut self) {
         self.look_at = clock::monotonic();
+    }
+
+    /// Makes the next look hang until the other end is dropped, as one on a dying mount does.
+    #[cfg(test)]
+    pub(super) fn hang_until(&mut self, end: std::sync::mpsc::Receiver<()>) {
+        self.rest();
+        self.hangs_until = Some(end);
     }
 }

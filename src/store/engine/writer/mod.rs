@@ -37,9 +37,12 @@ pub(super) fn starter<B: Backend>(
     local: Arc<Local>,
 ) -> Starter {
     Box::new(move |inbox| {
-        // Its own runtime, for its timer alone: a caller's runtime may end, and may have its time paused by a test.
+        // Its own runtime, for its timer and for a thread on which a file system may hang: a caller's runtime may end, and may
+        // have its time paused by a test.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
+            .max_blocking_threads(1)
+            .thread_name("tollgate-files")
             .build()?;
         let thread = thread::Builder::new().name("tollgate-store".to_owned());
         thread.spawn(move || {
@@ -61,6 +64,8 @@ pub(super) fn starter<B: Backend>(
             while catch_unwind(AssertUnwindSafe(|| runtime.block_on(writer.run()))).is_err() {
                 writer.leases.forget_asks();
             }
+            // What a panic has left behind may hang.
+            runtime.shutdown_background();
         })?;
         Ok(())
     })

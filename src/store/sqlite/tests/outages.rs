@@ -307,3 +307,27 @@ async fn a_lock_that_lasts_is_not_waited_for_again_and_again() {
     other.execute("ROLLBACK").await.unwrap();
     until(async || store.engine.charge(&charge("a", 9)).await.is_ok()).await;
 }
+
+#[tokio::test]
+async fn a_file_system_that_hangs_holds_up_no_deadline() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    charge_times(&mut backend, "a", 1).await;
+    let (end, hangs_until) = std::sync::mpsc::channel();
+    backend.database.watch.hang_until(hangs_until);
+    let engine = Engine::new("limits.db".to_owned(), backend);
+    engine.set_clock(Clock::Manual(clock_at(NOW)));
+    engine.set_deadline(Duration::from_millis(20));
+    for _ in 0..3 {
+        let answer = engine.charge(&charge("a", 9)).await;
+        assert!(
+            matches!(answer, Err(StoreError::DeadlineExceeded)),
+            "{answer:?}"
+        );
+    }
+    let answer = engine.charge(&charge("a", 9)).await;
+    assert!(matches!(answer, Err(StoreError::BreakerOpen)), "{answer:?}");
+    drop(end);
+    engine.set_deadline(PATIENCE);
+    until(async || engine.charge(&charge("a", 9)).await.is_ok()).await;
+}
