@@ -109,9 +109,6 @@ impl Engine {
         &self,
         units: Vec<GiveBack>,
     ) -> impl Future<Output = Result<(), StoreError>> + use<> {
-        units
-            .iter()
-            .for_each(|back| self.leases.note_given_back(back));
         let reply = (!units.is_empty()).then(|| self.inbox.put_give_back(units));
         async move {
             match reply {

@@ -84,21 +84,7 @@ impl Backend for Fake {
         units: &[GiveBack],
         _: Timestamp,
     ) -> Result<Vec<GiveBack>, StoreError> {
-        let has = |key: &str| units.iter().any(|back| back.part.key.as_str() == key);
-        let keys = units.iter();
-        let keys = keys.map(|back| format!("back {}", back.part.key.as_str()));
-        self.remote.batches.lock().unwrap().push(keys.collect());
-        self.events.send("back").unwrap();
-        if has("do:hang") {
-            self.remote.release.notified().await;
-        }
-        if has("do:fail") && !self.remote.is_mended.load(Ordering::SeqCst) {
-            self.remote.failed.fetch_add(1, Ordering::SeqCst);
-            return Err(failure());
-        }
-        // A page is one of them.
-        let done = if has("do:page") { 1 } else { units.len() };
-        Ok(units[done..].to_vec())
+        self.remote.give_back(units, &self.events).await
     }
 
     async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {

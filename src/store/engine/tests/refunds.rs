@@ -6,6 +6,31 @@ use std::task::{Context, Wake, Waker};
 use super::afterwards::back;
 use super::*;
 
+impl Remote {
+    /// Takes units back, except for those whose keys tell it to do something else.
+    pub(super) async fn give_back(
+        &self,
+        units: &[GiveBack],
+        events: &mpsc::UnboundedSender<&'static str>,
+    ) -> Result<Vec<GiveBack>, StoreError> {
+        let has = |key: &str| units.iter().any(|back| back.part.key.as_str() == key);
+        let keys = units.iter();
+        let keys = keys.map(|back| format!("back {}", back.part.key.as_str()));
+        self.batches.lock().unwrap().push(keys.collect());
+        events.send("back").unwrap();
+        if has("do:hang") {
+            self.release.notified().await;
+        }
+        if has("do:fail") && !self.is_mended.load(Ordering::SeqCst) {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            return Err(failure());
+        }
+        // A page is one of them.
+        let done = if has("do:page") { 1 } else { units.len() };
+        Ok(units[done..].to_vec())
+    }
+}
+
 impl Bench {
     /// Fails charges until they are answered at once.
     async fn open_breaker(&self) {

@@ -119,6 +119,10 @@ impl<B: Backend> Writer<B> {
                 let call = self.backend.give_back(&units, now);
                 match watched(&self.inbox, held, call).await {
                     Ok(left) => {
+                        // Here, between two grants: each of them tells what the database has.
+                        for back in &units {
+                            self.leases.note_given_back(back);
+                        }
                         self.backlog.succeeded(left);
                         Ok(())
                     }
