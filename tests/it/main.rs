@@ -37,6 +37,7 @@ mod policies;
 mod policies_example;
 mod processes;
 mod readiness;
+mod refunds;
 mod requests;
 mod routes;
 mod runtimes;
