@@ -215,6 +215,16 @@ async fn warnings() -> Vec<String> {
         let service = layer.key(key::constant("all")).layer(hello());
         assert_eq!(send(&service, get("/")).await.status, 200);
     }
+    // One around the other.
+    let [outer, inner] = [9, 5].map(|limit| {
+        let store = memory(&clock());
+        RateLimitLayer::fixed(limit, 60)
+            .name("nested")
+            .key(key::constant("all"))
+            .store(&store)
+    });
+    let nested = outer.layer(inner.layer(hello()));
+    assert_eq!(send(&nested, get("/")).await.status, 200);
     log.lines_with("WARN")
 }
 
