@@ -2,6 +2,7 @@
 
 use super::{Check, Keys, Limiter};
 use crate::limit::Decision;
+use crate::limit::algorithm::Taken;
 use crate::limit::few::Few;
 use crate::store::{Charge, GiveBack, Part, StoreError};
 
@@ -44,7 +45,7 @@ impl Limiter {
     /// not count after all.
     ///
     /// Units go back to the window that they were taken from, never to another one, and never below zero; where the key was
-    /// reset since, none do. Of a token bucket as much goes back as can't have drained since. A refused decision has charged
+    /// reset since, none do. A [block](crate::Policy::block_for) that began while they were out ends. Of a token bucket as much goes back as can't have drained since. A refused decision has charged
     /// nothing, and neither has a look. Refund each decision once: the store can't tell a second time from another charge's units.
     ///
     /// The decision may be one of a layer with this [limiter](crate::RateLimitLayer::limiter), or of another limiter on the same
@@ -100,11 +101,19 @@ impl Limiter {
             if !is_local && charged_by != self.charges_as() {
                 return Err(StoreError::ForeignDecision);
             }
+            let taken_at = verdict.decided_at();
+            let part = self.part(verdict.policy().clone(), verdict.key().clone());
+            units.extend(part.block().map(|block| GiveBack {
+                part: block,
+                units: 0,
+                from: Taken::Refusals { since: taken_at },
+                taken_at,
+            }));
             units.push(GiveBack {
-                part: self.part(verdict.policy().clone(), verdict.key().clone()),
+                part,
                 units: verdict.cost(),
                 from: verdict.taken(),
-                taken_at: verdict.decided_at(),
+                taken_at,
             });
         }
         Ok(self.store_handle().give_back(units, is_local))

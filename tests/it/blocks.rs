@@ -1,9 +1,14 @@
 //! Keys that are blocked after a refusal, through a layer.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Key, Policy, RateLimitLayer, key};
-use tower::Layer;
+use axum::body::Body;
+use http::{Request, Response};
+use tokio::sync::Semaphore;
+use tollgate::{Key, Limiter, Policy, RateLimitLayer, key};
+use tower::{Layer, ServiceExt};
 
 use crate::support::{CLIENT, clock, from, hello, memory, send, sqlite, statuses};
 
@@ -96,4 +101,58 @@ async fn an_inner_layer_on_the_counter_of_an_outer_one_blocks_too() {
         3,
         "the outer one has charged it, once"
     );
+}
+
+/// Six log-ins at once, of which five run and wait until they may answer.
+#[tokio::test]
+async fn a_block_that_began_while_units_were_out_ends_when_they_come_back() {
+    for policy in [Policy::sliding(5, 900), Policy::fixed(5, 900)] {
+        let clock = clock();
+        let (entered, answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let handler = {
+            let (entered, answer) = (Arc::clone(&entered), Arc::clone(&answer));
+            tower::service_fn(move |_: Request<Body>| {
+                let (entered, answer) = (Arc::clone(&entered), Arc::clone(&answer));
+                async move {
+                    entered.add_permits(1);
+                    answer.acquire().await.unwrap().forget();
+                    Ok::<_, Infallible>(Response::new(Body::empty()))
+                }
+            })
+        };
+        let layer = RateLimitLayer::new(policy.name("login").block_for(HOUR))
+            .key(key::header(CLIENT))
+            .store(&sqlite(&clock))
+            .refund_if(|status| status.is_success());
+        let service = layer.layer(handler);
+        let calls: Vec<_> = (0..5)
+            .map(|_| tokio::spawn(service.clone().oneshot(from("alice"))))
+            .collect();
+        entered.acquire_many(5).await.unwrap().forget();
+        clock.advance(Duration::from_millis(1));
+        let refused = send(&service, from("alice")).await;
+        assert_eq!((refused.status, refused.only("retry-after")), (429, "3600"));
+        answer.add_permits(6);
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap().status(), 200);
+        }
+        assert_eq!(statuses(&service, "alice", 1).await, [200]);
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_began_before_the_units_were_taken_outlasts_their_refund() {
+    let clock = clock();
+    let store = sqlite(&clock);
+    let policy = Policy::fixed(5, 900).name("login");
+    let blocking = Limiter::new(policy.clone().block_for(HOUR)).store(&store);
+    let alice = Key::header(CLIENT, "alice");
+    assert!(blocking.check_n(&alice, 6).await.unwrap().is_denied());
+    clock.advance(Duration::from_millis(1));
+    // A limiter of the same counter that does not block.
+    let plain = Limiter::new(policy).store(&store);
+    let charged = plain.check(&alice).await.unwrap();
+    blocking.refund(&charged).await.unwrap();
+    let look = blocking.peek(&alice).await.unwrap();
+    assert_eq!((look.used(), look.is_denied()), (0, true));
 }

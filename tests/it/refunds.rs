@@ -303,7 +303,9 @@ async fn nothing_goes_back_to_a_key_that_another_store_has_reset() {
             clock.advance(Duration::from_millis(10));
             decisions.extend(charged(&one, 1).await);
         }
-        // What is leased and idle goes back, and the lease is still known.
+        // What is leased and idle goes back, and the lease is still known. The first sweep waits
+        // for a refill under way, which would be new at the second.
+        one.sweep().await.unwrap();
         clock.advance(Duration::from_secs(3));
         one.sweep().await.unwrap();
         other.reset(alice()).await.unwrap();

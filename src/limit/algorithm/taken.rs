@@ -13,4 +13,6 @@ pub(crate) enum Taken {
     EventsAfter { at: Timestamp },
     /// A bucket. What has drained since is no longer there to be given back.
     Bucket { at: Timestamp },
+    /// The refusals that block a key. Those from an instant on were met while the units were out, and would not have been without.
+    Refusals { since: Timestamp },
 }

@@ -228,7 +228,7 @@ impl Rows {
             part: back.part.clone(),
             window_start: match back.from {
                 Taken::Window { start, .. } => start.unix_millis(),
-                Taken::Event { .. } | Taken::EventsAfter { .. } | Taken::Bucket { .. } => 0,
+                _ => 0,
             },
         };
         let Some(row) = self.counters.get_mut(&place) else {
@@ -242,6 +242,10 @@ impl Rows {
             (Kept::Events(events), Taken::Event { at }) => events.give_back(at, back.units),
             (Kept::Bucket(bucket), Taken::Bucket { at }) => {
                 *bucket = State::bucket_without(*bucket, back.part.policy(), back.units, at, now);
+            }
+            (Kept::Block(block), Taken::Refusals { since }) if block.at >= since => {
+                block.refused = 0;
+                row.was_refused = false;
             }
             _ => return,
         }

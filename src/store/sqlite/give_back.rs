@@ -29,7 +29,8 @@ static BEGIN: LazyLock<String> = LazyLock::new(|| {
     ];
     statements.join(";")
 });
-/// Gives back, and commits. `$1` is an array for the windows, `$2` and `$3` for the events, `$4` for the buckets.
+/// Gives back, and commits. `$1` is an array for the windows, `$2` and `$3` for the events, `$4` and
+/// `$5` for the buckets and the refusals among them.
 static END: LazyLock<String> = LazyLock::new(|| {
     let statements = [
         windows::GIVE_BACK,
@@ -37,6 +38,7 @@ static END: LazyLock<String> = LazyLock::new(|| {
         events::LOWER,
         events::DELETE_EMPTY,
         buckets::INSERT,
+        buckets::FORGET_REFUSALS,
         "COMMIT",
     ];
     statements.join(";")
@@ -62,7 +64,7 @@ pub(super) async fn give_back(
     page: u64,
 ) -> Result<GivenBack, StoreError> {
     let sorted = Sorted::of(units);
-    if sorted.events.is_empty() && sorted.buckets.is_empty() {
+    if sorted.is_of_windows() {
         let query = sqlx::query(windows::GIVE_BACK).bind(json(&sorted.windows)?);
         database.execute(query).await?;
         return Ok(GivenBack {
@@ -131,7 +133,8 @@ async fn give_back_in_transaction(
         .bind(json(&sorted.windows)?)
         .bind(json(&changes.units)?)
         .bind(json(&changes.totals)?)
-        .bind(json(&buckets.map(buckets::Entry::row).collect::<Vec<_>>())?);
+        .bind(json(&buckets.map(buckets::Entry::row).collect::<Vec<_>>())?)
+        .bind(json(&sorted.refusals)?);
     let rows = database.end(query).await?;
     Ok(GivenBack {
         deleted_rows: rows.first().map_or(Ok(0), |row| unsigned(row, 0))?,
@@ -154,14 +157,22 @@ struct Sorted<'a> {
     events: BTreeMap<(&'a str, &'a str), Vec<&'a GiveBack>>,
     /// Each bucket once, with what was taken when.
     buckets: Vec<(&'a Part, Vec<(Timestamp, u32)>)>,
+    /// `[policy, key, since]`: what is forgotten of the refusals of a key.
+    refusals: Vec<(&'a str, &'a str, i64)>,
 }
 
 impl<'a> Sorted<'a> {
+    /// Whether one statement does it.
+    fn is_of_windows(&self) -> bool {
+        self.events.is_empty() && self.buckets.is_empty() && self.refusals.is_empty()
+    }
+
     fn of(units: &'a [GiveBack]) -> Self {
         let mut sorted = Self {
             windows: Vec::new(),
             events: BTreeMap::new(),
             buckets: Vec::new(),
+            refusals: Vec::new(),
         };
         for back in units {
             let (counter, key) = (&*back.part.rule.counter, back.part.key.as_str());
@@ -174,6 +185,9 @@ impl<'a> Sorted<'a> {
                 }
                 Taken::Event { .. } | Taken::EventsAfter { .. } => {
                     sorted.events.entry((counter, key)).or_default().push(back);
+                }
+                Taken::Refusals { since } => {
+                    sorted.refusals.push((counter, key, since.unix_millis()));
                 }
                 Taken::Bucket { at } => {
                     let mut known = sorted.buckets.iter_mut();
@@ -229,7 +243,9 @@ impl<'a> Log<'a> {
                 Taken::Event { at } | Taken::Bucket { at } => {
                     (Some(at.unix_millis()), at.unix_millis())
                 }
-                Taken::Window { start, .. } => (None, start.unix_millis()),
+                Taken::Window { start, .. } | Taken::Refusals { since: start } => {
+                    (None, start.unix_millis())
+                }
             };
             let units = u64::from(back.units);
             match refunds

@@ -34,6 +34,18 @@ ON CONFLICT (policy, key) DO UPDATE SET
     since = excluded.since
 ";
 
+/// Forgets refusals in a row of which the last was at an instant or later. `$5` is an array of `[policy, key, since]`.
+pub(in crate::store::sqlite) const FORGET_REFUSALS: &str = "
+INSERT INTO rate_limit_buckets (policy, key, at, used, parts, hold, expires_at)
+SELECT refusals.policy, refusals.key, refusals.at, 0, 0, 0, refusals.expires_at
+FROM json_each($5) AS forget
+CROSS JOIN rate_limit_buckets AS refusals
+    ON refusals.policy = forget.value ->> 0 AND refusals.key = forget.value ->> 1
+    AND refusals.at >= forget.value ->> 2
+WHERE true
+ON CONFLICT (policy, key) DO UPDATE SET used = 0, hold = 0
+";
+
 /// Empties the buckets of the keys from `$2` to `$3`, both included, and below `$4`, and tells what they were. Nothing that was
 /// taken up to now, `$5`, goes back to them. They expire when they would have.
 pub(super) const RESET: &str = "
