@@ -53,11 +53,17 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_refund_is_waited_for_until_the_deadline_and_goes_back_once_all_the_same() {
+async fn a_refund_is_waited_for_no_longer_than_a_charge_and_goes_back_once_all_the_same() {
     let mut bench = Bench::new();
-    bench.engine.set_deadline(Duration::from_millis(20));
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    // A job has a deadline of its own: it is asked for first, and would be late first.
+    let mut swept = Box::pin(bench.engine.sweep());
+    assert!(futures_poll(&mut swept).is_pending());
     let hanging = bench.engine.give_back(back("hang"));
-    bench.until("back").await;
+    bench.engine.set_deadline(Duration::from_millis(200));
+    bench.remote.release.notify_one();
+    while bench.events.recv().await != Some("back") {}
     let waiting = bench.engine.give_back(back("b"));
     for answer in [hanging.await, waiting.await] {
         assert!(
@@ -65,8 +71,10 @@ async fn a_refund_is_waited_for_until_the_deadline_and_goes_back_once_all_the_sa
             "{answer:?}"
         );
     }
+    assert!(futures_poll(&mut swept).is_pending());
+    drop(first);
     bench.remote.release.notify_one();
-    bench.until("back").await;
+    swept.await.unwrap();
     bench.engine.close().await.unwrap();
     assert_eq!(bench.given_back(), [["back do:hang"], ["back do:b"]]);
 }
@@ -172,11 +180,17 @@ async fn charges_go_between_the_pages_of_what_goes_back() {
 
 #[tokio::test]
 async fn every_page_goes_back_before_the_store_closes() {
-    let bench = Bench::new();
-    drop(bench.engine.give_back(vec![back("page").remove(0); 3]));
-    bench.engine.close().await.unwrap();
+    let mut bench = Bench::new();
+    let first = bench.charge("hang");
+    bench.until("charge").await;
+    drop(bench.engine.give_back(vec![back("page").remove(0); 5]));
+    let mut closed = Box::pin(bench.engine.close());
+    assert!(futures_poll(&mut closed).is_pending());
+    bench.remote.release.notify_one();
+    closed.await.unwrap();
+    first.await.unwrap();
     let pages: Vec<_> = bench.given_back().iter().map(Vec::len).collect();
-    assert_eq!(pages, [3, 2, 1]);
+    assert_eq!(pages, [5, 4, 3, 2, 1]);
 }
 
 #[tokio::test]
