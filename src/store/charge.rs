@@ -223,6 +223,10 @@ pub(crate) struct GiveBack {
     pub(crate) units: u32,
     pub(crate) from: Taken,
     /// When it was decided.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "only a store on a file can lose its counters")
+    )]
     pub(crate) taken_at: Timestamp,
 }
 

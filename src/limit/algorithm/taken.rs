@@ -10,6 +10,10 @@ pub(crate) enum Taken {
     /// The event of an instant.
     Event { at: Timestamp },
     /// The totals of the events after an instant, which still have what was taken out of an event before them.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "only SQLite keeps totals")
+    )]
     EventsAfter { at: Timestamp },
     /// A bucket. What has drained since is no longer there to be given back.
     Bucket { at: Timestamp },

@@ -145,10 +145,9 @@ impl<B: Backend> Writer<B> {
             ..Held::default()
         };
         let call = self.backend.give_back(units, now);
-        let error = match watched(&self.inbox, held, call).await {
-            // What a lease gives back goes to windows, of which nothing is ever left.
-            Ok(_) => return,
-            Err(error) => error,
+        // What a lease gives back goes to windows, of which nothing is ever left.
+        let Err(error) = watched(&self.inbox, held, call).await else {
+            return;
         };
         tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
         // When it is certain that they were not, they can be spent, or given back later.
