@@ -8,6 +8,7 @@
 mod afterwards;
 mod algorithms;
 mod answers;
+mod app_pool_example;
 mod blocks;
 mod client_ip;
 mod clocks;

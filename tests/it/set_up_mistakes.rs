@@ -71,7 +71,7 @@ fn policy_errors() -> [PolicyError; 10] {
     ]
 }
 
-fn open_errors() -> [OpenError; 11] {
+fn open_errors() -> [OpenError; 13] {
     let path = || "limits.db".into();
     [
         OpenError::InvalidUrl("no scheme".to_owned()),
@@ -82,6 +82,8 @@ fn open_errors() -> [OpenError; 11] {
         OpenError::NotWritable(path()),
         OpenError::NotADatabase(path()),
         OpenError::Locked(path()),
+        OpenError::PoolInMemory,
+        OpenError::NameTaken("rate_limit_events".to_owned()),
         OpenError::SchemaTooNew {
             oldest_reader: 9,
             supported: 1,

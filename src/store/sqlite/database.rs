@@ -1,38 +1,24 @@
-//! The connection: how it is opened, set, and kept sound after an error.
+//! The connection: how it is opened, and kept sound after an error.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::query::Query;
-use sqlx::sqlite::{
-    SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
-};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use tokio::time::sleep_until;
 use tracing::Level;
 
 use super::files::apart;
 use super::tables::schema;
 use super::watch::Watch;
-use super::{Files, Location, OpenError, version};
+use super::{Files, Location, OpenError, application, settings, version};
 use crate::clock;
-use crate::store::engine::QUEUE_LENGTH;
 use crate::store::{StoreError, TARGET};
 
-/// Below the deadline of a charge, so that it is the database that gives up first and says why.
-const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long an opening waits for others that hold the file: eight processes that start at once need a fraction of it.
 const OPENING_PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// Ten times the hot pages of 10,000 keys; the default of 2 MB holds some 10,000 rows.
-const CACHE_KIB: &str = "-16384";
-/// A charge changes some 80 bytes, and the WAL gets the whole page that they are in. With pages of 1 KB a batch of 64
-/// charges on 10,000 keys takes three quarters of the time that it takes with SQLite's 4 KB, on a million keys two thirds.
-const PAGE_BYTES: u32 = 1_024;
-/// SQLite moves a WAL of this size into the database; with pages of 4 KB it is SQLite's own default.
-const CHECKPOINT_BYTES: i64 = 4 << 20;
-/// A WAL that a long read made large is cut back to that size.
-const JOURNAL_SIZE_LIMIT: &str = "4194304";
 /// SQLite begins a WAL anew only at a moment without readers. When there was none until here, the writer makes one: it
 /// waits for those that read, while new ones read the database itself.
 const LONG_WAL_BYTES: u64 = 5 << 20;
@@ -43,7 +29,10 @@ const RESTARTS: [&str; 2] = [
     "PRAGMA busy_timeout = 20; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
     "PRAGMA busy_timeout = 40; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
 ];
-/// What it was: `BUSY_TIMEOUT`.
+/// Changes nothing, and fails where nothing can be changed: such a file would fail at the first charge instead. To begin a
+/// transaction is not enough, SQLite begins one to read then.
+const PROBE: &str = "DELETE FROM rate_limit_schema WHERE id = 0";
+/// What it was: `settings::BUSY_TIMEOUT`.
 const AFTER_RESTART: &str = "PRAGMA busy_timeout = 200";
 /// After a restart that failed, since a reader does not end: twice as long each time, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
@@ -174,11 +163,15 @@ impl Database {
         result.map_err(store_error)
     }
 
-    /// Ends a transaction that a panic has left open, and begins the WAL anew when it has become long.
+    /// Ends a transaction that a panic has left open, and begins the WAL anew when it has become long, unless it is the
+    /// application's: to wait for readers would hold up its writers, and a tool that copies the WAL may forbid it.
     pub(super) async fn restart_long_wal(&mut self) -> Result<(), StoreError> {
         if self.is_unsound {
             // Until then others on the file could not write.
             self.make_sound().await;
+        }
+        if self.location.is_applications() {
+            return Ok(());
         }
         let now = clock::monotonic();
         if now < self.restart_at || self.connection.is_none() {
@@ -276,7 +269,12 @@ impl Database {
         let files = apart(prepare).await?;
         let connection = self.connect(with_probe).await?;
         let location = Arc::clone(&self.location);
-        let files = apart(move || files.map(|files| files.with_wal_at(&location))).await;
+        let look = move || {
+            // The file of an application may have been made just now.
+            let files = files.or_else(|| Files::at(&location));
+            files.map(|files| files.with_wal_at(&location))
+        };
+        let files = apart(look).await;
         self.connection = Some(connection);
         self.watch.opened(files);
         self.generation += 1;
@@ -291,27 +289,36 @@ impl Database {
         Ok(())
     }
 
-    async fn connect(&self, with_probe: bool) -> Result<SqliteConnection, OpenError> {
-        let mut connection = settings(&self.location)
+    async fn connect(&mut self, with_probe: bool) -> Result<SqliteConnection, OpenError> {
+        let is_first = self.generation == 0;
+        let mut connection = settings::of(&self.location, is_first)
             .connect()
             .await
             .map_err(|error| self.open_error(error))?;
         version::check(&mut connection)
             .await
             .map_err(|error| self.open_error(error))??;
-        set_checkpoints(&mut connection)
-            .await
-            .map_err(|error| self.open_error(error))?;
-        if with_probe {
-            // A file that can be read but not written would fail at the first charge instead.
-            sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK")
-                .execute(&mut connection)
+        if let Location::Application { path, .. } = Arc::make_mut(&mut self.location) {
+            *path = application::file_of(&mut connection).await?;
+        } else {
+            settings::set_checkpoints(&mut connection)
                 .await
                 .map_err(|error| self.open_error(error))?;
         }
         schema::ensure(&mut connection)
             .await
             .map_err(|error| self.open_error(error))??;
+        if with_probe {
+            sqlx::query(PROBE)
+                .fetch_all(&mut connection)
+                .await
+                .map_err(|error| self.open_error(error))?;
+        }
+        if is_first && self.location.is_applications() {
+            application::warn_without_wal(&mut connection, &self.location.name())
+                .await
+                .map_err(|error| self.open_error(error))?;
+        }
         Ok(connection)
     }
 
@@ -319,36 +326,12 @@ impl Database {
         let path = self.location.path();
         match code(&error) {
             Some(BUSY | LOCKED) => OpenError::Locked(path),
+            Some(CANTOPEN) if self.location.is_applications() => application::why_not_opened(path),
             Some(PERM | READONLY | CANTOPEN) => OpenError::NotWritable(path),
             Some(NOTADB) => OpenError::NotADatabase(path),
             _ => OpenError::failed(error),
         }
     }
-}
-
-/// Every setting of the connection, with its reason, but the one that depends on the file: `set_checkpoints`.
-fn settings(location: &Location) -> SqliteConnectOptions {
-    let options = match location {
-        Location::Memory => SqliteConnectOptions::new().in_memory(true),
-        Location::File { options, .. } => SqliteConnectOptions::clone(options)
-            // Readers never wait for the writer, and a commit is an append. It stays with the file.
-            .journal_mode(SqliteJournalMode::Wal)
-            // No fsync for each commit: a killed process loses nothing, a power failure the last moments.
-            .synchronous(SqliteSynchronous::Normal)
-            .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT)
-            .pragma("cache_size", CACHE_KIB),
-    };
-    options
-        // Of a new database; a file that is there keeps its own.
-        .page_size(PAGE_BYTES)
-        // The file was created by `Location::prepare`, with a mode that SQLite would not give it.
-        .create_if_missing(false)
-        .busy_timeout(BUSY_TIMEOUT)
-        // With fewer than a batch has rows, SQLite's thread waits for ours while it holds the write lock.
-        .row_buffer_size(4 * QUEUE_LENGTH + 1)
-        // Two per batch, and logging costs more than some of them.
-        .disable_statement_logging()
-        .thread_name(|_| "tollgate-sqlite".to_owned())
 }
 
 const PERM: u32 = 3;
@@ -372,23 +355,9 @@ fn store_error(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// A file that is there has its own size of pages, so the number of them is told last.
-async fn set_checkpoints(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    let rows = sqlx::query("PRAGMA page_size")
-        .fetch_all(&mut *connection)
-        .await?;
-    let page_bytes: i64 = match rows.first() {
-        Some(row) => row.try_get(0)?,
-        None => return Err(sqlx::Error::RowNotFound),
-    };
-    let pages = CHECKPOINT_BYTES / page_bytes.max(512);
-    // A pragma takes no parameters; a number can't be anything else than one.
-    let pragma = AssertSqlSafe(format!("PRAGMA wal_autocheckpoint = {pages}"));
-    sqlx::query(pragma).fetch_all(connection).await.map(drop)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::settings::BUSY_TIMEOUT;
     use super::*;
 
     #[test]

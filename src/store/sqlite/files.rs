@@ -32,7 +32,7 @@ type Identity = (u64, u64);
 impl Files {
     /// What is at the place of a database. `None` for one in memory, when there is no file, and where files have no identity.
     pub(super) fn at(location: &Location) -> Option<Self> {
-        let Location::File { path, .. } = location else {
+        let (Location::File { path, .. } | Location::Application { path, .. }) = location else {
             return None;
         };
         Some(Self {

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::{Files, OpenError, files};
@@ -16,6 +17,11 @@ pub(super) enum Location {
     File {
         path: PathBuf,
         may_create: bool,
+        options: Box<SqliteConnectOptions>,
+    },
+    /// What lies there is the application's: no file of it is made, deleted or set otherwise than its own connections do.
+    Application {
+        path: PathBuf,
         options: Box<SqliteConnectOptions>,
     },
 }
@@ -70,21 +76,41 @@ impl Location {
         })
     }
 
+    /// The database that a pool of the application opens. Where its file really is, the first connection tells.
+    pub(super) fn from_pool(pool: &SqlitePool) -> Self {
+        let options = SqliteConnectOptions::clone(&pool.connect_options());
+        let name = options.get_filename();
+        let path = match name.to_str().and_then(|name| name.strip_prefix("file:")) {
+            Some(uri) => PathBuf::from(uri.split('?').next().unwrap_or(uri)),
+            None => name.to_owned(),
+        };
+        Self::Application {
+            path,
+            options: Box::new(options),
+        }
+    }
+
+    pub(super) fn is_applications(&self) -> bool {
+        matches!(self, Self::Application { .. })
+    }
+
     /// What log lines call the store: never the whole path.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Memory => "memory".to_owned(),
-            Self::File { path, .. } => path.file_name().map_or_else(
-                || "database".to_owned(),
-                |name| name.to_string_lossy().into_owned(),
-            ),
+            Self::File { path, .. } | Self::Application { path, .. } => {
+                path.file_name().map_or_else(
+                    || "database".to_owned(),
+                    |name| name.to_string_lossy().into_owned(),
+                )
+            }
         }
     }
 
     pub(super) fn path(&self) -> PathBuf {
         match self {
             Self::Memory => PathBuf::from(":memory:"),
-            Self::File { path, .. } => path.clone(),
+            Self::File { path, .. } | Self::Application { path, .. } => path.clone(),
         }
     }
 
@@ -103,7 +129,7 @@ impl Location {
     pub(super) fn beside(&self, suffix: &str) -> Option<PathBuf> {
         match self {
             Self::Memory => None,
-            Self::File { path, .. } => {
+            Self::File { path, .. } | Self::Application { path, .. } => {
                 let path = path.canonicalize().unwrap_or_else(|_| path.clone());
                 let mut beside = path.into_os_string();
                 beside.push(suffix);
@@ -114,7 +140,7 @@ impl Location {
 
     /// Makes sure that there is a file, readable by its owner alone when it is new: keys are personal data, and SQLite
     /// would make it readable by all. The `-wal` and `-shm` files take its mode. What another database has left there, that
-    /// which was open before, say, is deleted.
+    /// which was open before, say, is deleted. Neither is done where the place is the application's.
     pub(super) fn prepare(&self, before: Option<&Files>) -> Result<(), OpenError> {
         let Self::File {
             path, may_create, ..

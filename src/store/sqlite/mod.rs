@@ -3,8 +3,10 @@
 //! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the
 //! connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables and their statements. A
 //! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
-//! back what was not used. `room.rs` is the cap of a database in memory.
+//! back what was not used. `room.rs` is the cap of a database in memory, `application.rs` what is different in a database of
+//! the application.
 
+mod application;
 mod database;
 mod files;
 mod give_back;
@@ -12,6 +14,7 @@ mod ledger;
 mod location;
 mod open_error;
 mod room;
+mod settings;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -23,6 +26,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+use sqlx::SqlitePool;
 
 use self::database::Database;
 use self::files::Files;
@@ -100,6 +105,49 @@ impl SqliteStore {
     /// [`OpenError`] for what is no SQLite URL, for `?mode=ro`, and as in [`open`](Self::open).
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
         Self::opened(Location::from_url(url)?).await
+    }
+
+    /// Counts in the application's own database: the one that its pool opens.
+    ///
+    /// The tables are beside the application's, and their names begin with `rate_limit_`. A connection of its own is opened
+    /// from the pool's options, so that no place in the pool is used, and [`close`](Self::close) leaves the pool as it is.
+    /// How the file is kept (journal mode, `synchronous`, size of pages, checkpoints, the mode of the file) is the
+    /// application's: a database that is not in WAL mode is left so, and a warning in the log says what follows.
+    ///
+    /// SQLite has one writer at a time, so a transaction of the application keeps charges waiting. After 200 ms, or at the
+    /// [`deadline`](Self::deadline), the limiter's failure mode decides.
+    ///
+    /// What the pool's `after_connect` does is not done on this connection.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::PoolInMemory`] when the pool's database is in memory; [`OpenError::NotFound`] when there is no file and
+    /// the options do not say `create_if_missing(true)`; [`OpenError::NotWritable`] when they say `read_only`;
+    /// [`OpenError::NameTaken`] when the application has a table of a name that is needed; and as in
+    /// [`open`](Self::open).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("app.db");
+    /// use sqlx::SqlitePool;
+    /// use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+    /// use tollgate::{RateLimitLayer, SqliteStore};
+    ///
+    /// let options = SqliteConnectOptions::new()
+    ///     .filename(path)
+    ///     .create_if_missing(true)
+    ///     .journal_mode(SqliteJournalMode::Wal);
+    /// let pool = SqlitePool::connect_with(options).await?;
+    ///
+    /// let store = SqliteStore::from_pool(&pool).await?;
+    /// let login = RateLimitLayer::sliding(5, 900).name("login").store(&store);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn from_pool(pool: &SqlitePool) -> Result<Self, OpenError> {
+        Self::opened(Location::from_pool(pool)).await
     }
 
     /// A database in memory, empty, and gone with the last handle on it. It opens on first use.

@@ -23,7 +23,8 @@ pub enum OpenError {
     IsFolder(PathBuf),
     /// The folder of the file is missing.
     NoFolder(PathBuf),
-    /// The file is missing, and the URL says `mode=rw`: it is not to be created.
+    /// The file is missing, and is not to be created: the URL says `mode=rw`, or the pool's options lack
+    /// `create_if_missing(true)`.
     NotFound(PathBuf),
     /// The file, or its folder, can't be written.
     NotWritable(PathBuf),
@@ -31,6 +32,10 @@ pub enum OpenError {
     NotADatabase(PathBuf),
     /// Another process kept the file locked.
     Locked(PathBuf),
+    /// The pool's database is in memory, where each connection has one of its own, or none that another could open.
+    PoolInMemory,
+    /// The application has a table, view or index of this name, which is needed here.
+    NameTaken(String),
     /// The file was written by a later version of this crate, and needs at least schema `oldest_reader`.
     SchemaTooNew {
         /// The oldest schema version whose readers the file is good for.
@@ -78,6 +83,8 @@ impl OpenError {
             Self::NotWritable(_) => Mistake("database-not-writable"),
             Self::NotADatabase(_) => Mistake("not-a-database"),
             Self::Locked(_) => Mistake("database-locked"),
+            Self::PoolInMemory => Mistake("pool-in-memory"),
+            Self::NameTaken(_) => Mistake("table-name-taken"),
             Self::SchemaTooNew { .. } => Mistake("schema-too-new"),
             Self::SqliteTooOld { .. } => Mistake("sqlite-too-old"),
             Self::Failed(_) => Mistake("database-not-opened"),
@@ -162,12 +169,12 @@ impl fmt::Display for OpenError {
             ),
             Self::NotFound(path) => write!(
                 f,
-                "{} does not exist, and mode=rw forbids to create it: leave the mode out",
+                "{} does not exist, and mode=rw forbids to create it, or the pool's options do: leave the mode out, or set create_if_missing(true)",
                 path.display()
             ),
             Self::NotWritable(path) => write!(
                 f,
-                "{} can't be written: give this process write access to the file and its folder, and leave out mode=ro and immutable",
+                "{} can't be written: give this process write access to the file and its folder, and leave out mode=ro, read_only, query_only and immutable",
                 path.display()
             ),
             Self::NotADatabase(path) => write!(
@@ -179,6 +186,13 @@ impl fmt::Display for OpenError {
                 f,
                 "{} stays locked by another process: find it with fuser or lsof, and end its transaction",
                 path.display()
+            ),
+            Self::PoolInMemory => f.write_str(
+                "the pool's database is in memory, where another connection does not find it: use SqliteStore::in_memory(), or a pool on a file",
+            ),
+            Self::NameTaken(name) => write!(
+                f,
+                "the application's database has {name} already, and tollgate needs that name: rename it, or count in a file of its own by SqliteStore::open"
             ),
             Self::SchemaTooNew {
                 oldest_reader,

@@ -9,6 +9,14 @@ pub(in crate::store::sqlite) const VERSION: i64 = 3;
 /// The oldest version of this crate's schema whose code can work on a file of `VERSION`: a rolled-back deploy goes on.
 const OLDEST_READER: i64 = 1;
 
+/// What has one of the names that `CREATE` gives, where it has not given them: it is the application's. One statement sees one
+/// state, so that what another process creates meanwhile is not taken for that.
+const TAKEN: &str = "
+SELECT name FROM sqlite_schema WHERE lower(name) IN (
+    'rate_limit_windows', 'rate_limit_events', 'rate_limit_buckets',
+    'rate_limit_usage', 'rate_limit_event_log', 'rate_limit_bucket_usage', 'rate_limit_refusals'
+) AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'rate_limit_schema')
+";
 /// Begins the transaction that `CREATE` commits, and tells whether a table of version 2 lacks the column that version 3 has.
 const BEGIN: &str = "
 BEGIN IMMEDIATE;
@@ -111,7 +119,7 @@ COMMIT;
 ";
 
 #[cfg(test)]
-pub(in crate::store::sqlite) const STATEMENTS: [&str; 3] = [BEGIN, ADD_SINCE, CREATE];
+pub(in crate::store::sqlite) const STATEMENTS: [&str; 4] = [TAKEN, BEGIN, ADD_SINCE, CREATE];
 
 /// Creates what is missing, or refuses a file that is too new.
 pub(in crate::store::sqlite) async fn ensure(
@@ -121,6 +129,10 @@ pub(in crate::store::sqlite) async fn ensure(
         && (found.version >= VERSION || found.oldest_reader > VERSION)
     {
         return Ok(found.check());
+    }
+    let taken = sqlx::query(TAKEN).fetch_all(&mut *connection).await?;
+    if let Some(row) = taken.first() {
+        return Ok(Err(OpenError::NameTaken(row.try_get(0)?)));
     }
     // A connection on which one of these fails is dropped.
     let rows = sqlx::query(BEGIN).fetch_all(&mut *connection).await?;

@@ -6,6 +6,7 @@ mod giving_back;
 mod leases;
 mod opening;
 mod outages;
+mod pool;
 mod two_ways;
 mod wal;
 
