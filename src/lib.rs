@@ -43,6 +43,7 @@
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
+//! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics) |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.
@@ -96,6 +97,9 @@ mod pages {
     mod failures {}
     #[doc = include_str!("../docs/tracing.md")]
     mod tracing {}
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../docs/metrics.md")]
+    mod metrics {}
     #[cfg(feature = "test-util")]
     #[doc = include_str!("../docs/testing.md")]
     mod testing {}

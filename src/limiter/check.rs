@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+#[cfg(feature = "metrics")]
+use super::meters;
 use super::{FailureMode, Limiter, events};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
@@ -120,6 +122,14 @@ impl Check {
     fn told(&self, decision: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
         if let Ok(decision) = &decision {
             events::decided(decision, self.limiter.is_shadow());
+        }
+        #[cfg(feature = "metrics")]
+        match &decision {
+            Ok(decision) => meters::decided(decision, self.limiter.is_shadow()),
+            Err(_) => meters::unanswered(
+                self.parts.iter().map(Part::policy),
+                self.limiter.is_shadow(),
+            ),
         }
         decision
     }

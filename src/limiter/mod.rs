@@ -11,6 +11,8 @@ mod keys;
     reason = "a file is named after its one public type"
 )]
 mod limiter;
+#[cfg(feature = "metrics")]
+mod meters;
 mod setup;
 
 pub(crate) use self::check::{Check, Held};

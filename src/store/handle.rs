@@ -86,6 +86,10 @@ impl StoreHandle {
             Self::Memory(memory) => {
                 let answer = memory.charge(charge);
                 memory.health().heard(&answer);
+                #[cfg(feature = "metrics")]
+                if answer.is_ok() {
+                    memory.health().meters().charged("memory", 1);
+                }
                 Reply::Ready(answer)
             }
             #[cfg(feature = "sqlite")]
@@ -137,7 +141,14 @@ impl StoreHandle {
         match self {
             Self::Memory(_) => None,
             #[cfg(feature = "sqlite")]
-            Self::Queued(engine) => engine.local().charge(charge),
+            Self::Queued(engine) => {
+                let outcome = engine.local().charge(charge);
+                #[cfg(feature = "metrics")]
+                if outcome.is_some() {
+                    engine.health().meters().charged("local", 1);
+                }
+                outcome
+            }
         }
     }
 
@@ -170,7 +181,12 @@ impl StoreHandle {
 
     pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.sweep()),
+            Self::Memory(memory) => {
+                let swept = memory.sweep();
+                #[cfg(feature = "metrics")]
+                memory.health().meters().swept(swept);
+                Ok(swept)
+            }
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.sweep().await,
         }

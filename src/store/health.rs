@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
+#[cfg(feature = "metrics")]
+use super::meters::Meters;
 use super::{StoreError, TARGET};
 use crate::clock;
 
@@ -15,6 +17,8 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 /// Whether the store answers.
 pub(crate) struct Health {
     store: String,
+    #[cfg(feature = "metrics")]
+    meters: Meters,
     decided_without: DecidedWithout,
     state: Mutex<State>,
     /// As the state has it: a store in memory must not lock for each answer.
@@ -48,6 +52,8 @@ enum State {
 impl Health {
     pub(super) fn new(store: String, decided_without: DecidedWithout) -> Self {
         Self {
+            #[cfg(feature = "metrics")]
+            meters: Meters::new(&store),
             store,
             decided_without,
             state: Mutex::new(State::Answers),
@@ -61,6 +67,11 @@ impl Health {
         &self.decided_without
     }
 
+    #[cfg(feature = "metrics")]
+    pub(super) fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
     /// Notes what a store has answered that answers at once.
     pub(super) fn heard<T>(&self, answer: &Result<T, StoreError>) {
         match answer {
@@ -71,6 +82,8 @@ impl Health {
 
     /// Notes that so many charges or looks were not answered.
     pub(super) fn failed(&self, error: &StoreError, count: u64) {
+        #[cfg(feature = "metrics")]
+        self.meters.failed(error, count);
         if matches!(error, StoreError::Closed) {
             // Nothing fails: it is over, and late requests of a server that stops are usual.
             if !self.has_told_closed.swap(true, Ordering::Relaxed) {
@@ -105,6 +118,8 @@ impl Health {
                     unanswered: count,
                 };
                 drop(state);
+                #[cfg(feature = "metrics")]
+                self.meters.degraded(true);
                 tracing::event!(
                     name: "tollgate.store_failed",
                     target: TARGET,
@@ -132,6 +147,8 @@ impl Health {
             *state = State::Answers;
             self.fails.store(false, Ordering::Relaxed);
             drop(state);
+            #[cfg(feature = "metrics")]
+            self.meters.degraded(false);
             tracing::event!(
                 name: "tollgate.store_answers",
                 target: TARGET,

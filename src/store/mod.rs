@@ -13,6 +13,8 @@ mod health;
 mod memory;
 #[cfg(feature = "sqlite")]
 mod merge;
+#[cfg(feature = "metrics")]
+mod meters;
 mod reply;
 #[cfg(feature = "sqlite")]
 mod sqlite;

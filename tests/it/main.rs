@@ -29,6 +29,8 @@ mod locks;
 mod login_example;
 mod logs;
 mod made_keys;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod nesting;
 mod outages;
 mod passing;

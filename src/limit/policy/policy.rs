@@ -201,6 +201,12 @@ impl Policy {
         &self.name
     }
 
+    /// The name, shared.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     /// Whether the name was given, rather than made of the numbers.
     pub(crate) fn is_named(&self) -> bool {
         self.is_named

@@ -334,6 +334,13 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    /// How many charges and looks have waited.
+    #[cfg(feature = "metrics")]
+    pub(super) fn depth(&self) -> usize {
+        let queues = [&self.charges, &self.forced, &self.looks];
+        queues.iter().map(|queue| queue.asks.len()).sum()
+    }
+
     /// The looks that come before the charges, and those that come after them. Looks need no lock, so they go first, and do not
     /// wait for one; but not before charges of what was used already: who has made one finds it.
     pub(super) fn looks_first_and_last(&mut self) -> (Queue, Queue) {

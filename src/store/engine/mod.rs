@@ -10,6 +10,8 @@ mod breaker;
 mod inbox;
 mod leases;
 mod local;
+#[cfg(feature = "metrics")]
+mod meters;
 mod queue;
 mod sweeper;
 #[cfg(test)]
@@ -99,6 +101,8 @@ impl Engine {
             if spent.is_half_empty {
                 self.inbox.put_refill(charge.parts.first().clone());
             }
+            #[cfg(feature = "metrics")]
+            self.health().meters().charged("lease", 1);
             return Reply::Ready(Ok(Outcome::of_window(at, spent.usage)));
         }
         self.inbox.put_charge(charge.clone())

@@ -1,6 +1,8 @@
 //! The engine on a backend that a test holds, breaks, and looks into.
 
 mod afterwards;
+#[cfg(feature = "metrics")]
+mod meters;
 mod outages;
 mod refunds;
 
@@ -27,6 +29,8 @@ struct Remote {
     /// Calls that gave nothing back.
     failed: AtomicUsize,
     release: Notify,
+    #[cfg(feature = "metrics")]
+    recorder: meters::Recorder,
 }
 
 /// A backend that admits everything, except for keys that tell it to do something else.
@@ -45,6 +49,8 @@ fn failure() -> StoreError {
 
 impl Backend for Fake {
     async fn open(&mut self) -> Result<(), StoreError> {
+        #[cfg(feature = "metrics")]
+        meters::record(&self.remote);
         Ok(())
     }
 

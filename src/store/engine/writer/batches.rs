@@ -57,12 +57,16 @@ impl<B: Backend> Writer<B> {
         queue.drop_cancelled();
         let now = self.now();
         let leases = Arc::clone(&self.leases);
+        #[cfg(feature = "metrics")]
+        let inbox = Arc::clone(&self.inbox);
         // Leases may have come since these were put into the queue.
         queue.answer_some(|charge| {
             let spent = leases.spend(charge, now)?;
             if spent.is_half_empty {
                 refills.push(charge.parts.first().clone());
             }
+            #[cfg(feature = "metrics")]
+            inbox.health.meters().charged("lease", 1);
             Some(Outcome::of_window(now, spent.usage))
         });
         let parts = queue.asks.iter().flat_map(|charge| charge.parts.iter());
@@ -105,9 +109,26 @@ impl<B: Backend> Writer<B> {
         // Before anybody is answered: the next charge finds the lease.
         self.install(&ahead, charged.as_ref().ok());
         let answers = charged.map(|charged| charged.answers);
+        #[cfg(feature = "metrics")]
+        if let Ok(answers) = &answers {
+            self.measure(&queue.waiters, answers);
+        }
         self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Tells how long those have waited who are answered now.
+    #[cfg(feature = "metrics")]
+    fn measure(&self, waiters: &[Waiter<Outcome>], answers: &[Result<Outcome, StoreError>]) {
+        if waiters.is_empty() {
+            return;
+        }
+        let now = clock::monotonic();
+        let answered = waiters.iter().zip(answers);
+        let answered = answered.filter(|(waiter, answer)| waiter.is_unanswered() && answer.is_ok());
+        let waits = answered.map(|(waiter, _)| now.duration_since(waiter.since));
+        self.inbox.health.meters().answered(waiters.len(), waits);
     }
 
     /// Tells how a call with charges went. One that came too late for all of them has been noted as late.

@@ -59,6 +59,10 @@ impl<B: Backend> Writer<B> {
         match watched(&self.inbox, held, call).await {
             Ok(page) => {
                 let mut count = page.count;
+                #[cfg(feature = "metrics")]
+                if matches!(running.job, Job::Sweep) {
+                    self.inbox.health.meters().swept(count);
+                }
                 if let Job::Reset(reset) = &running.job {
                     let (from, to) = (after_key, page.next.as_ref());
                     let (below, own) = (reset.part.key.under().1, reset.part.key.as_str());
@@ -101,7 +105,11 @@ impl<B: Backend> Writer<B> {
         let horizon = self.sweeper.horizon(now);
         let call = self.backend.sweep(horizon, after);
         match watched(&self.inbox, Held::default(), call).await {
-            Ok(page) => self.sweeper.swept(page, clock::monotonic()),
+            Ok(page) => {
+                #[cfg(feature = "metrics")]
+                self.inbox.health.meters().swept(page.count);
+                self.sweeper.swept(page, clock::monotonic());
+            }
             Err(error) => {
                 self.sweeper.failed(clock::monotonic());
                 tracing::debug!(%error, "a sweep of expired rate limit rows failed and will be tried again");

@@ -98,6 +98,8 @@ impl<B: Backend> Writer<B> {
         let mut spare = Queue::default();
         loop {
             let mut taken = self.inbox.take(spare);
+            #[cfg(feature = "metrics")]
+            self.inbox.health.meters().queued(taken.depth());
             let is_idle = taken.charges.is_empty()
                 && taken.forced.is_empty()
                 && taken.looks.is_empty()
