@@ -8,7 +8,7 @@ use super::setup::Setup;
 use super::{Check, FailureMode, Held, Keys};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
-use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle};
+use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle, StoreId};
 
 /// One policy or several on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's
 /// tool uses.
@@ -307,8 +307,7 @@ impl Limiter {
         })
     }
 
-    /// Tells the store from all others while a handle on it is held.
-    pub(crate) fn store_id(&self) -> usize {
+    pub(crate) fn store_id(&self) -> StoreId {
         self.store_handle().id()
     }
 

@@ -135,12 +135,11 @@ impl Limiter {
     fn mark(&self, local: u64) -> ChargedBy {
         let setup = &self.inner.setup;
         let whose = match &setup.store {
-            // An address, whose lowest bits are 0.
-            Some(store) => store.id() as u64,
+            Some(store) => store.id().0 << MARK_BITS,
             None => (setup.owner << MARK_BITS) | SHARED,
         };
         let shadow = if setup.is_shadow { SHADOW } else { 0 };
-        // Neither an address nor the number of an owner is 0.
+        // Neither the number of a store nor that of an owner is 0.
         ChargedBy(NonZeroU64::new(whose | shadow | local).unwrap_or(NonZeroU64::MAX))
     }
 }

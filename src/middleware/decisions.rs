@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Policy, Verdict};
 use crate::limiter::{FailureMode, Limiter};
-use crate::store::Part;
+use crate::store::{Part, StoreId};
 
 /// What the rate limits around a request decided, outermost first: an extension of the request, and of the response.
 ///
@@ -114,7 +114,7 @@ impl Decisions {
 
     /// Charges each counter once, whatever number of nested layers it belongs to.
     fn charge_more_where(&self, units: u32, is_meant: impl Fn(&Policy) -> bool) -> bool {
-        let mut charged: Vec<(usize, &Part)> = Vec::new();
+        let mut charged: Vec<(StoreId, &Part)> = Vec::new();
         for entry in self.entries() {
             let Some(parts) = &entry.parts else {
                 continue;

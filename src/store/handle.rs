@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::contract::sealed::Sealed;
@@ -43,12 +44,11 @@ impl StoreHandle {
         return super::MemoryStore::new().handle().0;
     }
 
-    /// Tells this store from every other one while a handle on it is held.
-    pub(crate) fn id(&self) -> usize {
+    pub(crate) fn id(&self) -> StoreId {
         match self {
-            Self::Memory(memory) => Arc::as_ptr(memory).addr(),
+            Self::Memory(memory) => memory.id(),
             #[cfg(feature = "sqlite")]
-            Self::Queued(engine) => Arc::as_ptr(engine).addr(),
+            Self::Queued(engine) => engine.id(),
         }
     }
 
@@ -199,6 +199,18 @@ impl StoreHandle {
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.users(),
         }
+    }
+}
+
+/// Tells a store from all others of this process: those that are there, and also those that were, since a decision outlives
+/// its store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct StoreId(pub(crate) u64);
+
+impl StoreId {
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

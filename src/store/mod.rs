@@ -27,7 +27,7 @@ pub(crate) const TARGET: &str = "tollgate";
 
 pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
 pub use self::contract::Store;
-pub(crate) use self::handle::StoreHandle;
+pub(crate) use self::handle::{StoreHandle, StoreId};
 pub use self::memory::MemoryStore;
 pub(crate) use self::reply::Reply;
 #[cfg(feature = "sqlite")]

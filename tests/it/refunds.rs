@@ -321,6 +321,20 @@ async fn nothing_goes_back_to_a_key_that_another_store_has_reset() {
     }
 }
 
+/// A store may come to lie where another one has been.
+#[tokio::test]
+async fn a_decision_that_outlives_its_store_takes_nothing_from_another_one() {
+    for _ in 0..50 {
+        let one = plain(Policy::fixed(10, 60), &memory(&clock()));
+        let decision = charged(&one, 1).await.remove(0);
+        drop(one);
+        let other = plain(Policy::fixed(10, 60), &memory(&clock()));
+        charged(&other, 1).await;
+        assert!(is_foreign(&other.refund(&decision).await));
+        assert_eq!(passes(&other).await, 9);
+    }
+}
+
 #[tokio::test]
 async fn what_a_lease_tells_as_used_is_without_what_went_back() {
     let limiter = plain(Policy::fixed(10_000, 3_600), &sqlite(&clock()));

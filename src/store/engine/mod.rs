@@ -27,7 +27,7 @@ pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::local::Local;
-use super::handle::Users;
+use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
 use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
@@ -36,6 +36,7 @@ use crate::limit::Timestamp;
 /// The queue and the thread of one store. The thread ends when the last handle is dropped, or by
 /// [`close`](Self::close).
 pub(crate) struct Engine {
+    id: StoreId,
     name: String,
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
@@ -59,6 +60,7 @@ impl Engine {
         );
         let inbox = Inbox::new(name.clone(), starter, decided_without);
         Self {
+            id: StoreId::next(),
             name,
             inbox,
             clock,
@@ -66,6 +68,10 @@ impl Engine {
             local,
             users: Users::default(),
         }
+    }
+
+    pub(crate) fn id(&self) -> StoreId {
+        self.id
     }
 
     pub(crate) fn name(&self) -> &str {

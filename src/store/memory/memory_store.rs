@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::clock::ManualClock;
 use crate::limit::Timestamp;
 use crate::store::contract::sealed::{Handle, Sealed};
-use crate::store::handle::Users;
+use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
 use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
 
@@ -84,6 +84,7 @@ impl Store for MemoryStore {}
 
 /// The counters, and what is set for them.
 pub(crate) struct Memory {
+    id: StoreId,
     rows: Mutex<Rows>,
     max_keys: AtomicUsize,
     clock: Arc<OnceLock<Clock>>,
@@ -95,12 +96,17 @@ impl Memory {
     /// Nothing, and room for 262,144 keys. The clock may be set later.
     pub(in crate::store) fn new(clock: Arc<OnceLock<Clock>>) -> Self {
         Self {
+            id: StoreId::next(),
             rows: Mutex::default(),
             max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
             clock,
             users: Users::default(),
             health: Health::new("memory".to_owned(), DecidedWithout::default()),
         }
+    }
+
+    pub(crate) fn id(&self) -> StoreId {
+        self.id
     }
 
     pub(crate) fn now(&self) -> Timestamp {

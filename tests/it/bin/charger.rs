@@ -10,7 +10,8 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
-use tollgate::{Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
+use tokio::time::sleep;
+use tollgate::{FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +25,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .clock(&clock)
         .deadline(Duration::from_secs(10));
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
-    let limiter = Limiter::try_new(policies?)?.store(&store);
+    // What this process decided alone would come on top of the limit that all share.
+    let limiter = Limiter::try_new(policies?)?
+        .store(&store)
+        .on_store_failure(FailureMode::Closed);
     let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
 
     say("ready")?;
@@ -75,7 +79,7 @@ async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
     loop {
         match limiter.check(key).await {
             Ok(decision) => return Ok(decision.is_allowed()),
-            Err(error) if error.is_transient() => {}
+            Err(error) if error.is_transient() => sleep(Duration::from_millis(5)).await,
             Err(error) => return Err(io::Error::other(error)),
         }
     }
