@@ -54,11 +54,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on {url}, everything in {database}; try:");
     println!("  curl -i {url}/notes -d 'buy milk'");
     println!("  curl -i {url}/notes");
-    let stopped = async {
-        let _ = signal::ctrl_c().await;
-    };
     axum::serve(listener, app)
-        .with_graceful_shutdown(stopped)
+        .with_graceful_shutdown(stopped())
         .await?;
     // The limits' connection, and then the application's.
     store.close().await?;
@@ -82,4 +79,24 @@ async fn count(State(pool): State<SqlitePool>) -> Result<String, StatusCode> {
         .await
         .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(format!("{count} notes\n"))
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn stopped() {
+    let interrupted = signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        let terminated = async {
+            match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => signal.recv().await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = interrupted => (),
+            _ = terminated => (),
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupted.await;
 }
