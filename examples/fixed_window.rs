@@ -3,6 +3,9 @@
 //! `GET /ping` is limited; without the header all callers share the key `127.0.0.1`. `GET /status?key=…` shows where a
 //! key stands, and uses nothing. A real service would take the key from something that its clients can't make up.
 //!
+//! Each allowed request is recorded, which never makes one wait. To read what was:
+//! `sqlite3 -readonly -box fixed_window.db 'SELECT * FROM api_call_log ORDER BY at DESC LIMIT 10'`.
+//!
 //! Environment: `ADDR` (default `127.0.0.1:3000`), `DATABASE_URL` (default `sqlite://fixed_window.db`).
 
 use std::env;
@@ -32,6 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limit = RateLimitLayer::fixed(3, 60)
         .name("ping")
         .store(&store)
+        .audit(&store)
         .key(key::header(CLIENT_KEY).or_value(KEY_WITHOUT_HEADER))
         .problem(Problem::new("/problems/rate-limit-exceeded", "Too Many Requests").detail(detail));
 

@@ -32,6 +32,7 @@
 //! | who is limited: addresses, headers, users | [`key`] |
 //! | limits without HTTP, looking and resetting | [`Limiter`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
+//! | what was let through, and what was used | [`RateLimitLayer::audit`], [`UsageQuery`] |
 //! | a store that gives no answer | [`FailureMode`] |
 //! | the answers that the layer makes | [`Rejection`], [`Problem`] |
 //! | what was decided, for handlers and logs | [`Decisions`], [`Decision`] |
@@ -64,8 +65,8 @@ mod middleware;
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::limit::{
-    Algorithm, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError, Policies, Policy,
-    PolicyError, Timestamp, Verdict,
+    Algorithm, Day, DayError, Days, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError,
+    Policies, Policy, PolicyError, Timestamp, Verdict,
 };
 pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
@@ -74,7 +75,7 @@ pub use self::middleware::{
 pub use self::response::{Dialect, Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError};
 #[cfg(feature = "sqlite")]
-pub use self::store::{OpenError, SqliteStore};
+pub use self::store::{OpenError, SqliteStore, Usage, UsageQuery};
 
 /// The guide pages' code must compile.
 #[cfg(all(doctest, feature = "sqlite", feature = "axum"))]
@@ -95,6 +96,8 @@ mod pages {
     mod sqlite {}
     #[doc = include_str!("../docs/failures.md")]
     mod failures {}
+    #[doc = include_str!("../docs/audit.md")]
+    mod audit {}
     #[doc = include_str!("../docs/tracing.md")]
     mod tracing {}
     #[cfg(feature = "metrics")]

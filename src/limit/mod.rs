@@ -4,6 +4,7 @@
 //! the same ones.
 
 pub(crate) mod algorithm;
+mod day;
 mod decision;
 pub(crate) mod few;
 pub(crate) mod key;
@@ -14,6 +15,7 @@ mod told_waits;
 mod verdict;
 
 pub use self::algorithm::Algorithm;
+pub use self::day::{Day, DayError, Days};
 pub use self::decision::{Decision, Denied};
 pub use self::key::{Key, KeyPart, KeyValue, ParseKeyError};
 pub(crate) use self::mistake::Mistake;

@@ -227,6 +227,24 @@ impl Decisions {
         Some(decision)
     }
 
+    /// What the decision in force of the layer that made this list has charged: of its policies the first that it was charged to,
+    /// and the units that it has taken until now. What was only looked at, or charged by a layer outside, has taken none.
+    pub(super) fn charged(&self, is_refunded: bool) -> Option<(&Verdict, u32)> {
+        let entry = self.own(false)?;
+        let is_charged = |verdict: &Verdict| verdict.charged_by().is_some();
+        let mut verdicts = entry.decision.verdicts();
+        let place = verdicts.position(&is_charged).unwrap_or(0);
+        let verdict = entry.decision.verdicts().nth(place)?;
+        let own = if is_charged(verdict) && !is_refunded {
+            verdict.cost()
+        } else {
+            0
+        };
+        let more = entry.more.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = more.get(place).copied().unwrap_or(0);
+        Some((verdict, own.saturating_add(more)))
+    }
+
     fn own(&self, is_shadow: bool) -> Option<&Arc<Entry>> {
         if is_shadow {
             self.shadows.last()

@@ -11,6 +11,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::recording::Recording;
 use super::settings::{Course, Settings};
 use super::{Decisions, ResponseBody};
 use crate::limiter::Check;
@@ -33,7 +34,7 @@ pin_project! {
     enum State<S, B, F> {
         Deciding { deciding: Option<Deciding<S, B>> },
         Passed { #[pin] future: F },
-        Allowed { #[pin] future: F, finish: Option<(Arc<Settings>, Decisions)> },
+        Allowed { #[pin] future: F, finish: Option<Finish> },
         Rejected { response: Option<Response<Bytes>> },
     }
 }
@@ -45,6 +46,13 @@ pub(super) struct Deciding<S, B> {
     pub(super) parts: Parts,
     pub(super) body: B,
     pub(super) settings: Arc<Settings>,
+}
+
+/// What is needed to finish an allowed request's response.
+pub(super) struct Finish {
+    pub(super) settings: Arc<Settings>,
+    pub(super) decisions: Decisions,
+    pub(super) recording: Option<Box<Recording>>,
 }
 
 impl<S, B> ResponseFuture<S, B>
@@ -64,12 +72,8 @@ where
         }
     }
 
-    pub(super) fn allowed(
-        future: S::Future,
-        settings: Arc<Settings>,
-        decisions: Decisions,
-    ) -> Self {
-        let finish = Some((settings, decisions));
+    pub(super) fn allowed(future: S::Future, finish: Finish) -> Self {
+        let finish = Some(finish);
         Self {
             state: State::Allowed { future, finish },
         }
@@ -107,9 +111,13 @@ where
                         settings,
                     } = deciding;
                     match settings.decide(answer, check.into_parts(), &mut parts) {
-                        Course::Allowed(decisions) => State::Allowed {
+                        Course::Allowed(decisions, recording) => State::Allowed {
                             future: service.call(Request::from_parts(parts, body)),
-                            finish: Some((settings, decisions)),
+                            finish: Some(Finish {
+                                settings,
+                                decisions,
+                                recording,
+                            }),
                         },
                         Course::Passed => State::Passed {
                             future: service.call(Request::from_parts(parts, body)),
@@ -125,10 +133,15 @@ where
                 }
                 StateProjection::Allowed { future, finish } => {
                     let mut answer = ready!(future.poll(cx));
-                    if let Some((settings, decisions)) = finish.take() {
+                    if let Some(finish) = finish.take() {
+                        let Finish {
+                            settings,
+                            decisions,
+                            recording,
+                        } = finish;
                         match &mut answer {
-                            Ok(response) => settings.finish(response, decisions),
-                            Err(_) => settings.fail(&decisions),
+                            Ok(response) => settings.finish(response, decisions, recording),
+                            Err(_) => settings.fail(&decisions, recording),
                         }
                     }
                     let response = answer?;

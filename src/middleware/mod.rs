@@ -5,10 +5,12 @@ mod decisions;
 mod events;
 mod future;
 mod layer;
+mod recording;
 mod rejection;
 mod requests;
 mod service;
 mod settings;
+mod settling;
 
 pub use self::body::ResponseBody;
 pub use self::decisions::Decisions;

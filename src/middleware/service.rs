@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::future::Deciding;
+use super::future::{Deciding, Finish};
 use super::settings::{Course, Left, Settings};
 use super::{Decisions, Rejection, ResponseBody, ResponseFuture};
 
@@ -96,10 +96,15 @@ where
         };
         let charged = check.into_parts();
         match settings.decide(answer, charged, &mut parts) {
-            Course::Allowed(decisions) => {
+            Course::Allowed(decisions, recording) => {
                 let settings = Arc::clone(settings);
                 let request = Request::from_parts(parts, body);
-                ResponseFuture::allowed(self.inner.call(request), settings, decisions)
+                let finish = Finish {
+                    settings,
+                    decisions,
+                    recording,
+                };
+                ResponseFuture::allowed(self.inner.call(request), finish)
             }
             Course::Passed => {
                 ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)))

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
 use super::events::{self, Told};
+use super::recording::Recording;
 use super::requests::Requests;
 use super::{Decisions, Rejection};
 use crate::key::{KeyError, KeyExtractor as _, KeySource, peer_ip};
@@ -18,7 +19,7 @@ use crate::limit::{Decision, Key, Policies, Policy, PolicyError, ToldWaits};
 use crate::limiter::{Held, Limiter};
 use crate::response::fields::Fields;
 use crate::response::{Problem, fields, grpc};
-use crate::store::{Part, StoreError};
+use crate::store::{CallLog, Part, StoreError};
 
 /// Makes an answer of its own, or leaves it to us.
 pub(super) type OnRejection =
@@ -29,8 +30,8 @@ pub(super) type RefundIf = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
 /// What becomes of a request.
 pub(super) enum Course {
-    /// The inner service gets it, with these decisions.
-    Allowed(Decisions),
+    /// The inner service gets it, with these decisions, and it may have to be recorded.
+    Allowed(Decisions, Option<Box<Recording>>),
     /// The inner service gets it, and nothing was decided: a shadow whose store gave no answer.
     Passed,
     /// This is the answer.
@@ -95,6 +96,7 @@ pub(super) struct Settings {
     pub(super) problem: Problem,
     pub(super) on_rejection: Option<OnRejection>,
     pub(super) refund_if: Option<RefundIf>,
+    pub(super) call_log: Option<CallLog>,
     /// Whether it was told that a layer outside has charged what this one would refund.
     told_refund: Told,
     /// Whether it was told that a layer outside has a policy of the same name.
@@ -121,6 +123,7 @@ impl Settings {
             problem: Problem::default(),
             on_rejection: None,
             refund_if: None,
+            call_log: None,
             told_refund: Told::default(),
             told_name: Told::default(),
             fields: Fields::default(),
@@ -259,7 +262,11 @@ impl Settings {
                 let charged = decision.is_allowed().then_some(charged);
                 let decisions = before.with(decision, charged, self.limiter.clone());
                 parts.extensions.insert(decisions.clone());
-                Course::Allowed(decisions)
+                let log = self.call_log.as_ref();
+                // What a shadow lets pass is recorded by nobody, or by a limit in force.
+                let log = log.filter(|_| !self.limiter.is_shadow());
+                let recording = log.map(|log| Recording::new(log, &decisions, parts).into());
+                Course::Allowed(decisions, recording)
             }
             Ok(decision) => {
                 Course::Rejected(self.reject(Rejection::Denied(decision), parts, before))
@@ -267,35 +274,6 @@ impl Settings {
             Err(_) if self.limiter.is_shadow() => Course::Passed,
             Err(error) => Course::Rejected(self.reject(Rejection::from(error), parts, before)),
         }
-    }
-
-    /// Writes what an allowed request's response gets. `decisions` ends with this layer's own.
-    pub(super) fn finish<B>(&self, response: &mut Response<B>, decisions: Decisions) {
-        let is_shadow = self.limiter.is_shadow();
-        let settled = decisions.settle(is_shadow, self.is_refunded(status_of(response)));
-        let inner = response.extensions_mut().remove::<Decisions>();
-        if !is_shadow
-            && let Some(decision) = settled.as_ref().or(decisions.of_layer(is_shadow))
-            && !decision.is_uncounted()
-            && let Some(decision) = decisions.to_tell(decision, inner.as_ref())
-        {
-            self.write_fields(response, &decision);
-        }
-        response
-            .extensions_mut()
-            .insert(decisions.finished(inner, settled, is_shadow));
-    }
-
-    /// Does what is to be done when the inner service has failed: that counts as an answer of status 500.
-    pub(super) fn fail(&self, decisions: &Decisions) {
-        if self.is_refunded(StatusCode::INTERNAL_SERVER_ERROR) {
-            decisions.settle(self.limiter.is_shadow(), true);
-        }
-    }
-
-    fn is_refunded(&self, status: StatusCode) -> bool {
-        let refund_if = self.refund_if.as_ref();
-        refund_if.is_some_and(|refund_if| refund_if(status))
     }
 
     /// The answer to a request that the inner service does not get.
@@ -347,7 +325,7 @@ impl Settings {
         }
     }
 
-    fn write_fields<B>(&self, response: &mut Response<B>, decision: &Decision) {
+    pub(super) fn write_fields<B>(&self, response: &mut Response<B>, decision: &Decision) {
         if response.status().is_redirection() && !self.has_fields_on_redirects {
             return;
         }
@@ -373,11 +351,6 @@ impl fmt::Debug for Settings {
             .field("fields", &self.fields)
             .finish_non_exhaustive()
     }
-}
-
-/// The status that a response means. A gRPC call is answered 200 also when it fails, and so is a refusal of one.
-fn status_of<B>(response: &Response<B>) -> StatusCode {
-    grpc::status_of(response.headers()).unwrap_or(response.status())
 }
 
 /// What HEAD gets (RFC 9110, 9.3.2): the fields of GET, and the length that its body would have had, where one may be told

@@ -42,7 +42,9 @@ impl Meters {
             } => "database_transient",
             StoreError::Database { .. } => "database",
             // Of the caller, and not of the store.
-            StoreError::KeyCount { .. } | StoreError::ForeignDecision => return,
+            StoreError::KeyCount { .. } | StoreError::ForeignDecision | StoreError::TooManyKeys => {
+                return;
+            }
         };
         let store = self.store.clone();
         counter!("tollgate_store_errors_total", "store" => store, "kind" => kind).increment(count);

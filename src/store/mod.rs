@@ -4,6 +4,7 @@
 //! every store must do, in words, and the suite that proves it. `engine/` collects charges into batches for stores
 //! that do I/O; `memory/` answers at once.
 
+mod call;
 mod charge;
 mod contract;
 #[cfg(feature = "sqlite")]
@@ -21,15 +22,20 @@ mod sqlite;
 mod store_error;
 #[cfg(test)]
 mod suite;
+#[cfg(feature = "sqlite")]
+mod usage;
 
 /// The target of all events with stable names, also of those that limiters and layers tell: one filter is for all.
 pub(crate) const TARGET: &str = "tollgate";
 
+pub(crate) use self::call::{Call, CallLog};
 pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
 pub use self::contract::Store;
 pub(crate) use self::handle::{StoreHandle, StoreId};
 pub use self::memory::MemoryStore;
 pub(crate) use self::reply::Reply;
 #[cfg(feature = "sqlite")]
-pub use self::sqlite::{OpenError, SqliteStore};
+pub use self::sqlite::{OpenError, SqliteStore, UsageQuery};
 pub use self::store_error::StoreError;
+#[cfg(feature = "sqlite")]
+pub use self::usage::Usage;

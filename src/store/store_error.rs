@@ -28,6 +28,8 @@ pub enum StoreError {
     BreakerOpen,
     /// The cap on rows or keys is reached, and all that are kept belong to keys that were refused or are in use.
     Full,
+    /// More keys than 262,144 have used something on the days of which the usage by key was asked.
+    TooManyKeys,
     /// A limiter of several policies was given several keys, but not one for each of them. The store was not asked.
     KeyCount {
         /// How many keys were given.
@@ -53,7 +55,9 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Closed | Self::KeyCount { .. } | Self::ForeignDecision => false,
+            Self::Closed | Self::TooManyKeys | Self::KeyCount { .. } | Self::ForeignDecision => {
+                false
+            }
             Self::Overloaded
             | Self::DeadlineExceeded
             | Self::BreakerOpen
@@ -111,6 +115,7 @@ impl fmt::Display for StoreError {
             Self::Full => {
                 "the rate limit store holds as many keys as its cap allows, and none of them may go: use a store with a larger cap, or a file"
             }
+            Self::TooManyKeys => "more than 262144 keys have used something on these days: ask for fewer days",
             Self::Panicked => "the rate limit store's thread panicked: this is a fault in it",
             Self::Database { .. } => "the rate limit store's database failed",
         })

@@ -9,6 +9,7 @@ mod afterwards;
 mod algorithms;
 mod answers;
 mod app_pool_example;
+mod audit;
 mod blocks;
 mod client_ip;
 mod clocks;

@@ -121,6 +121,18 @@ async fn charges_that_a_lease_has_answered_are_counted() {
 }
 
 #[tokio::test]
+async fn requests_that_are_not_recorded_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let log = sqlite(&clock());
+    log.close().await.unwrap();
+    let service = login(9, 60, &memory(&clock())).audit(&log).layer(hello());
+    statuses(&service, "alice", 2).await;
+    let counters = counters(&recorder.snapshotter());
+    assert_eq!(counters["tollgate_audit_dropped_total store=memory"], 2);
+}
+
+#[tokio::test]
 async fn no_label_has_a_key() {
     let recorder = DebuggingRecorder::new();
     let _guard = metrics::set_default_local_recorder(&recorder);

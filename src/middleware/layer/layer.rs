@@ -32,6 +32,7 @@ use crate::store::Store;
 /// | [`x_rate_limit`](Self::x_rate_limit) | off | |
 /// | [`cost`](Self::cost) | 1 | units of a request |
 /// | [`refund_if`](Self::refund_if) | never | answers whose units go back |
+/// | [`audit`](Self::audit) | off | |
 /// | [`skip`](Self::skip), [`skip_preflights`](Self::skip_preflights) | nothing | uncounted, without fields |
 /// | [`exempt_networks`](Self::exempt_networks) | none | uncounted, without fields |
 /// | [`policy_for`](Self::policy_for) | the layer's own policies | see [`one_of`](Self::one_of) too |

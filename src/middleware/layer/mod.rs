@@ -1,6 +1,8 @@
 //! The layer, which is its own builder: each file has the setters of one concern.
 
 mod answers;
+#[cfg(feature = "sqlite")]
+mod audit;
 mod constructors;
 mod fields;
 #[expect(

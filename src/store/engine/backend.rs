@@ -1,5 +1,6 @@
 //! What the engine asks of a store that does I/O.
 
+use super::{Calls, UsageAsk, UsagePage};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
@@ -39,6 +40,17 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// Deletes the expired rows of a page, and counts them.
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError>;
+
+    /// Records a page of allowed requests: all or, on an error, none. A page that comes again, since it was in doubt, changes
+    /// nothing.
+    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError>;
+
+    /// Adds up a page of what was used by recorded requests.
+    async fn usage(
+        &mut self,
+        ask: &UsageAsk,
+        after: Option<Cursor>,
+    ) -> Result<UsagePage, StoreError>;
 
     /// Whether the counters were lost since this was last asked, all of them: their file was deleted, say.
     fn take_lost(&mut self) -> bool;
@@ -92,6 +104,8 @@ pub(in crate::store) struct Cursor {
     pub(in crate::store) table: usize,
     pub(in crate::store) policy: String,
     pub(in crate::store) key: String,
+    /// Of what was recorded.
+    pub(in crate::store) route: String,
     pub(in crate::store) at: i64,
 }
 

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use super::breaker::Breaker;
+use super::calls::{CallQueue, Taken as CallTaken};
 use super::queue::{Queue, Waiter};
+use super::usage::UsageJob;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
 use crate::store::health::{DecidedWithout, Health};
-use crate::store::{Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
+use crate::store::{Call, Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
 pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
@@ -36,6 +38,7 @@ pub(super) struct Inbox {
     pub(super) wake: Notify,
     pub(super) health: Health,
     pub(super) breaker: Breaker,
+    pub(super) calls: CallQueue,
     deadline_millis: AtomicU64,
 }
 
@@ -62,6 +65,7 @@ pub(super) enum Job {
     Open,
     Reset(Reset),
     Sweep,
+    Usage(Arc<UsageJob>),
     Close,
 }
 
@@ -77,6 +81,7 @@ impl Inbox {
                 ..Waiting::default()
             }),
             wake: Notify::new(),
+            calls: CallQueue::new(name.clone()),
             health: Health::new(name, decided_without),
             breaker: Breaker::default(),
             deadline_millis: AtomicU64::new(
@@ -125,6 +130,22 @@ impl Inbox {
     pub(super) fn put_look_of_request(self: &Arc<Self>, look: Charge) -> Reply {
         let is_asked = || self.breaker.admits_looks(clock::monotonic);
         self.put(look, is_asked, |waiting| &mut waiting.looks)
+    }
+
+    /// Records an allowed request some time later, unless there is no room for it.
+    pub(super) fn put_call(self: &Arc<Self>, call: &Call<'_>) {
+        match self.calls.put(call) {
+            CallTaken::AndDue => {
+                // It may be the first thing that the store is asked for. One that is closed takes nothing in.
+                drop(self.open());
+                self.wake.notify_one();
+            }
+            CallTaken::Quietly => {}
+            CallTaken::Dropped => {
+                #[cfg(feature = "metrics")]
+                self.health.meters().unrecorded(1);
+            }
+        }
     }
 
     /// Asks for more of a lease; nobody waits for it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::{gauge, histogram};
+use metrics::{counter, gauge, histogram};
 
 use crate::store::meters::Meters;
 
@@ -18,6 +18,11 @@ impl Meters {
             count += 1;
         }
         self.charged("database", count);
+    }
+
+    /// So many allowed requests were to be recorded, and are not.
+    pub(super) fn unrecorded(&self, count: u64) {
+        counter!("tollgate_audit_dropped_total", "store" => self.store.clone()).increment(count);
     }
 
     /// The writer has found so many charges and looks that waited.

@@ -7,6 +7,7 @@
 
 mod backend;
 mod breaker;
+mod calls;
 mod inbox;
 mod leases;
 mod local;
@@ -16,20 +17,25 @@ mod queue;
 mod sweeper;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, Grant, Page};
+pub(super) use self::calls::Calls;
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::local::Local;
+pub(super) use self::usage::{By, UsageAsk, UsagePage};
+use self::usage::{Counts, UsageJob};
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
-use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
+use super::{Call, Charge, GiveBack, Outcome, Reply, Reset, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
@@ -128,6 +134,16 @@ impl Engine {
         }
     }
 
+    /// Records an allowed request some time later, or counts that it could not. It never waits.
+    pub(super) fn record(&self, call: &Call<'_>) {
+        self.inbox.put_call(call);
+    }
+
+    /// How many allowed requests were to be recorded, and were not.
+    pub(super) fn unrecorded(&self) -> u64 {
+        self.inbox.calls.dropped()
+    }
+
     pub(crate) fn peek(&self, look: Charge) -> Reply {
         self.inbox.put_look(look)
     }
@@ -152,6 +168,17 @@ impl Engine {
     pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
         self.local.sweep();
         answer(self.inbox.put_job(Job::Sweep)).await
+    }
+
+    /// Adds up what was used by recorded requests, by label.
+    pub(super) async fn usage(
+        &self,
+        ask: UsageAsk,
+    ) -> Result<BTreeMap<String, Counts>, StoreError> {
+        let job = Arc::new(UsageJob::new(ask, self.inbox.calls.accepted()));
+        let reply = self.inbox.put_job(Job::Usage(Arc::clone(&job)));
+        answer(reply).await?;
+        Ok(job.take())
     }
 
     /// Opens the backend now, rather than on first use.

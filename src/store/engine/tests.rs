@@ -1,6 +1,7 @@
 //! The engine on a backend that a test holds, breaks, and looks into.
 
 mod afterwards;
+mod calls;
 #[cfg(feature = "metrics")]
 mod meters;
 mod outages;
@@ -12,10 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use crate::limit::Key;
-use crate::limit::Policy;
 use crate::limit::algorithm::State;
 use crate::limit::few::Few;
+use crate::limit::{Key, Policy};
 use crate::store::{Outcome, Part, Rule};
 
 /// What a test sees and does of the backend.
@@ -24,6 +24,7 @@ struct Remote {
     batches: Mutex<Vec<Vec<String>>>,
     looks: AtomicUsize,
     is_closed: AtomicBool,
+    is_failing_calls: AtomicBool,
     /// Units go back where they could not before.
     is_mended: AtomicBool,
     /// Calls that gave nothing back.
@@ -105,6 +106,14 @@ impl Backend for Fake {
     async fn sweep(&mut self, _: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
         self.events.send("sweep").unwrap();
         Ok(page_of(2, after))
+    }
+
+    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError> {
+        self.note(calls)
+    }
+
+    async fn usage(&mut self, _: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
+        Ok(UsagePage::default())
     }
 
     fn take_lost(&mut self) -> bool {
@@ -223,14 +232,6 @@ async fn a_panic_is_told_to_its_batch_and_ends_nothing() {
         assert!(matches!(answer, Err(StoreError::Panicked)), "{answer:?}");
     }
     bench.charge("b").await.unwrap();
-}
-
-#[tokio::test]
-async fn a_failed_batch_is_told_to_all_of_it_and_ends_nothing() {
-    let bench = Bench::new();
-    let error = bench.charge("fail").await.unwrap_err();
-    assert!(error.is_transient());
-    bench.charge("a").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,21 +4,24 @@
 //! connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables and their statements. A
 //! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
 //! back what was not used. `room.rs` is the cap of a database in memory, `application.rs` what is different in a database of
-//! the application.
+//! the application. `auditing.rs` and `usage_query.rs` are what users see of allowed requests that are recorded.
 
 mod application;
+mod auditing;
 mod database;
 mod files;
 mod give_back;
 mod ledger;
 mod location;
 mod open_error;
+mod retention;
 mod room;
 mod settings;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod upsert;
+mod usage_query;
 mod version;
 mod watch;
 
@@ -34,9 +37,11 @@ use self::files::Files;
 use self::give_back::PAGE;
 use self::location::Location;
 pub use self::open_error::OpenError;
+use self::retention::Retention;
 use self::room::Room;
+pub use self::usage_query::UsageQuery;
 use super::contract::sealed::{Handle, Sealed};
-use super::engine::{Backend, Batch, Charged, Cursor, Engine, Page};
+use super::engine::{Backend, Batch, Calls, Charged, Cursor, Engine, Page, UsageAsk, UsagePage};
 use super::merge::Merged;
 use super::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
 use crate::clock::Clock;
@@ -58,6 +63,8 @@ use crate::limit::Timestamp;
 /// | wait for another process's write | 200 ms |
 /// | queue | 8,192 charges |
 /// | rows in memory | 262,144; a file has no cap |
+/// | [`audit_retention`](Self::audit_retention) | 30 days |
+/// | [`usage_retention`](Self::usage_retention) | 400 days |
 ///
 /// Expired rows are deleted by the store itself, with or without traffic, a thousand at a time.
 ///
@@ -80,6 +87,7 @@ use crate::limit::Timestamp;
 #[derive(Clone)]
 pub struct SqliteStore {
     engine: Arc<Engine>,
+    retention: Arc<Retention>,
 }
 
 impl SqliteStore {
@@ -162,27 +170,33 @@ impl SqliteStore {
     }
 
     pub(super) fn in_memory_of(max_rows: u64) -> Self {
-        let backend = Sqlite {
-            database: Database::new(Location::Memory),
-            room: Some(Room::new(max_rows)),
-        };
-        Self {
-            engine: Arc::new(Engine::new(Location::Memory.name(), backend)),
-        }
+        let room = Some(Room::new(max_rows));
+        Self::on(Location::Memory, room)
     }
 
     async fn opened(location: Location) -> Result<Self, OpenError> {
         if matches!(location, Location::Memory) {
             return Ok(Self::in_memory());
         }
+        let store = Self::on(location, None);
+        let opened = store.engine.open().await;
+        opened.map_err(OpenError::from_store)?;
+        Ok(store)
+    }
+
+    /// A store that opens on first use.
+    fn on(location: Location, room: Option<Room>) -> Self {
         let name = location.name();
+        let retention = Arc::<Retention>::default();
         let backend = Sqlite {
             database: Database::new(location),
-            room: None,
+            room,
+            retention: Arc::clone(&retention),
         };
-        let engine = Arc::new(Engine::new(name, backend));
-        engine.open().await.map_err(OpenError::from_store)?;
-        Ok(Self { engine })
+        Self {
+            engine: Arc::new(Engine::new(name, backend)),
+            retention,
+        }
     }
 
     /// Sets how long a charge or a look may wait for its answer, from 1 ms to 10 s; 250 ms by default. What is outside
@@ -236,6 +250,7 @@ impl Store for SqliteStore {}
 struct Sqlite {
     database: Database,
     room: Option<Room>,
+    retention: Arc<Retention>,
 }
 
 impl Backend for Sqlite {
@@ -291,11 +306,28 @@ impl Backend for Sqlite {
 
     async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
         self.database.notice_loss().await;
-        let page = tables::sweep(&mut self.database, now, after).await?;
-        if let Some(room) = &mut self.room {
+        let has_counters = after.as_ref().is_none_or(tables::is_of_counters);
+        let page = tables::sweep(&mut self.database, now, &self.retention, after).await?;
+        if let Some(room) = &mut self.room
+            && has_counters
+        {
             room.deleted(page.count);
         }
         Ok(page)
+    }
+
+    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError> {
+        self.database.notice_loss().await;
+        tables::calls::record(&mut self.database, calls, self.room.is_some()).await
+    }
+
+    async fn usage(
+        &mut self,
+        ask: &UsageAsk,
+        after: Option<Cursor>,
+    ) -> Result<UsagePage, StoreError> {
+        self.database.notice_loss().await;
+        tables::usage(&mut self.database, ask, after).await
     }
 
     fn take_lost(&mut self) -> bool {

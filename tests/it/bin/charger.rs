@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::task::yield_now;
 use tollgate::{FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
 
 #[tokio::main]
@@ -79,7 +79,7 @@ async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
     loop {
         match limiter.check(key).await {
             Ok(decision) => return Ok(decision.is_allowed()),
-            Err(error) if error.is_transient() => sleep(Duration::from_millis(5)).await,
+            Err(error) if error.is_transient() => yield_now().await,
             Err(error) => return Err(io::Error::other(error)),
         }
     }

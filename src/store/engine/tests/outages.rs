@@ -59,6 +59,14 @@ async fn a_store_that_never_answers_is_not_waited_for_again_and_again() {
 }
 
 #[tokio::test]
+async fn a_failed_batch_is_told_to_all_of_it_and_ends_nothing() {
+    let bench = Bench::new();
+    let error = bench.charge("fail").await.unwrap_err();
+    assert!(error.is_transient());
+    bench.charge("a").await.unwrap();
+}
+
+#[tokio::test]
 async fn one_failure_between_answers_opens_nothing() {
     let bench = Bench::new();
     for _ in 0..9 {

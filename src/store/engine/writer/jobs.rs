@@ -38,6 +38,18 @@ impl<B: Backend> Writer<B> {
         if matches!(running.job, Job::Sweep) && running.after.is_none() {
             self.give_back_idle().await;
         }
+        if let Job::Usage(job) = &running.job
+            && self.inbox.calls.settled() < job.written
+        {
+            // What was recorded before it was asked is in the answer.
+            self.jobs.push_front(running);
+            if let Err(error) = self.record().await
+                && let Some(mut running) = self.jobs.pop_front()
+            {
+                running.waiter.answer(Err(error));
+            }
+            return false;
+        }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
         let now = self.now();
@@ -53,6 +65,14 @@ impl<B: Backend> Writer<B> {
                 Job::Open => backend.open().await.map(|()| Page::default()),
                 Job::Reset(reset) => backend.reset(reset, after).await,
                 Job::Sweep => backend.sweep(now, after).await,
+                Job::Usage(job) => {
+                    let page = backend.usage(&job.ask, after).await?;
+                    job.add(page.groups)?;
+                    Ok(Page {
+                        next: page.next,
+                        ..Page::default()
+                    })
+                }
                 Job::Close => Ok(Page::default()),
             }
         };

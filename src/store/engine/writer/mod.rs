@@ -1,6 +1,7 @@
 //! The thread that has the backend decide, one batch after another.
 
 mod batches;
+mod calls;
 mod jobs;
 mod refunds;
 mod watched;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
+use self::calls::Recording;
 use self::jobs::Running;
 use self::refunds::Backlog;
 use self::watched::watched;
@@ -55,6 +57,7 @@ pub(super) fn starter<B: Backend>(
                 local,
                 give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
                 backlog: Backlog::new(clock::monotonic()),
+                recording: Recording::new(clock::monotonic()),
                 jobs: VecDeque::new(),
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
                 maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
@@ -88,6 +91,7 @@ struct Writer<B> {
     local: Arc<Local>,
     give_back_at: Instant,
     backlog: Backlog,
+    recording: Recording,
     jobs: VecDeque<Running>,
     sweeper: Sweeper,
     maintain_at: Instant,
@@ -121,7 +125,10 @@ impl<B: Backend> Writer<B> {
             self.look(last, &mut spare).await;
             self.maintain().await;
             // One page at a time, so that charges never wait for more than that.
-            if let Some(running) = self.jobs.pop_front() {
+            if self.is_turn_to_record() {
+                // What fails is tried again, and told when there is no more room.
+                let _ = self.record().await;
+            } else if let Some(running) = self.jobs.pop_front() {
                 if self.step(running).await {
                     return;
                 }
@@ -143,6 +150,7 @@ impl<B: Backend> Writer<B> {
                     self.sweep_due_at(),
                     self.give_back_due_at(),
                     self.take_back_due_at(),
+                    self.record_due_at(),
                 ];
                 wait(&self.inbox, dues.into_iter().flatten().min()).await;
             }
@@ -178,6 +186,7 @@ impl<B: Backend> Writer<B> {
         self.take_back_all().await;
         let unspent = self.leases.take_all();
         self.give_back(&unspent, [&mut [], &mut []]).await;
+        self.record_all().await;
         let held = Held {
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()

@@ -1,16 +1,21 @@
 //! The tables, and the statements on each of them.
 
 pub(super) mod buckets;
+pub(super) mod calls;
 pub(super) mod events;
 mod resetting;
 mod rows;
 pub(super) mod schema;
 mod sweeping;
+mod usage;
 pub(super) mod windows;
 
 pub(super) use self::resetting::reset;
 pub(super) use self::rows::{Slot, decoding, fault, json, unsigned};
-pub(super) use self::sweeping::sweep;
+pub(super) use self::sweeping::{is_of_counters, sweep};
+#[cfg(test)]
+pub(super) use self::usage::statements as usage_statements;
+pub(super) use self::usage::usage;
 
 use crate::limit::Algorithm;
 use crate::store::Part;
@@ -26,7 +31,8 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
         buckets::RESET,
         buckets::KEY_PAGE_END,
     ];
-    resets.into_iter().chain(sweeping::statements())
+    let resets = resets.into_iter().chain(sweeping::statements());
+    resets.chain(calls::statements()).chain(usage::statements())
 }
 
 /// The tables with rows that expire.

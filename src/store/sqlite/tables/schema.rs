@@ -5,17 +5,20 @@ use sqlx::{Row, SqliteConnection};
 use crate::store::sqlite::OpenError;
 
 /// The version that this crate writes.
-pub(in crate::store::sqlite) const VERSION: i64 = 3;
+pub(in crate::store::sqlite) const VERSION: i64 = 4;
 /// The oldest version of this crate's schema whose code can work on a file of `VERSION`: a rolled-back deploy goes on.
 const OLDEST_READER: i64 = 1;
 
-/// What has one of the names that `CREATE` gives, where it has not given them: it is the application's. One statement sees one
-/// state, so that what another process creates meanwhile is not taken for that.
+/// What has one of the names that `CREATE` gives, where it has not given them: it is the application's. `$1` is the version of
+/// the file, 0 without one, and a file of an older one has not got all of them.
 const TAKEN: &str = "
-SELECT name FROM sqlite_schema WHERE lower(name) IN (
-    'rate_limit_windows', 'rate_limit_events', 'rate_limit_buckets',
-    'rate_limit_usage', 'rate_limit_event_log', 'rate_limit_bucket_usage', 'rate_limit_refusals'
-) AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'rate_limit_schema')
+SELECT name FROM sqlite_schema WHERE
+    $1 < 1 AND lower(name) IN (
+        'rate_limit_windows', 'rate_limit_events', 'rate_limit_buckets',
+        'rate_limit_usage', 'rate_limit_event_log', 'rate_limit_bucket_usage', 'rate_limit_refusals'
+    )
+    OR $1 < 4 AND lower(name) IN ('api_calls', 'api_usage', 'api_call_log', 'api_usage_log')
+LIMIT 1
 ";
 /// Begins the transaction that `CREATE` commits, and tells whether a table of version 2 lacks the column that version 3 has.
 const BEGIN: &str = "
@@ -37,6 +40,10 @@ const ADD_SINCE: &str =
 /// at `at`, whole units and parts of one; `since` is when the row began, so that nothing is given back to another one.
 /// The rows whose policy ends in `;block` are of no bucket: they count the refusals in a row that block a key, `used` of them,
 /// the last at `at`. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
+///
+/// `api_calls` has a row for each allowed request that is recorded, in the order of their decisions, so that what is too old is at
+/// the beginning; `id` tells those of one millisecond apart. `api_usage` has their sums for each `day` since 1970: the day comes
+/// first, since what is written at a time is of one day then.
 ///
 /// Each statement leaves what is there alone, so an older file gets what it lacks.
 const CREATE: &str = "
@@ -79,6 +86,34 @@ CREATE TABLE IF NOT EXISTS rate_limit_buckets (
     since INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (policy, key)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS api_calls (
+    at INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    policy TEXT NOT NULL,
+    key TEXT NOT NULL,
+    method TEXT NOT NULL,
+    route TEXT NOT NULL,
+    status INTEGER,
+    units INTEGER NOT NULL,
+    PRIMARY KEY (at, id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS api_usage (
+    day INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    route TEXT NOT NULL,
+    requests INTEGER NOT NULL,
+    units INTEGER NOT NULL,
+    PRIMARY KEY (day, key, policy, route)
+) STRICT, WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS api_call_log AS
+SELECT
+    strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at,
+    policy, key, method, route, status, units
+FROM api_calls;
+CREATE VIEW IF NOT EXISTS api_usage_log AS
+SELECT date(day * 86400, 'unixepoch') AS day, policy, key, route, requests, units
+FROM api_usage;
 CREATE VIEW IF NOT EXISTS rate_limit_event_log AS
 SELECT
     policy,
@@ -125,14 +160,25 @@ pub(in crate::store::sqlite) const STATEMENTS: [&str; 4] = [TAKEN, BEGIN, ADD_SI
 pub(in crate::store::sqlite) async fn ensure(
     connection: &mut SqliteConnection,
 ) -> Result<Result<(), OpenError>, sqlx::Error> {
-    if let Some(found) = versions(connection).await?
-        && (found.version >= VERSION || found.oldest_reader > VERSION)
-    {
-        return Ok(found.check());
-    }
-    let taken = sqlx::query(TAKEN).fetch_all(&mut *connection).await?;
-    if let Some(row) = taken.first() {
-        return Ok(Err(OpenError::NameTaken(row.try_get(0)?)));
+    let mut before = versions(connection).await?;
+    loop {
+        let version = before.as_ref().map_or(0, |found| found.version);
+        if let Some(found) = &before
+            && (version >= VERSION || found.oldest_reader > VERSION)
+        {
+            return Ok(found.check());
+        }
+        let taken = sqlx::query(TAKEN).bind(version);
+        let taken = taken.fetch_all(&mut *connection).await?;
+        let Some(row) = taken.first() else {
+            break;
+        };
+        // Another process may have created it since.
+        let now = versions(connection).await?;
+        if now.as_ref().map_or(0, |found| found.version) == version {
+            return Ok(Err(OpenError::NameTaken(row.try_get(0)?)));
+        }
+        before = now;
     }
     // A connection on which one of these fails is dropped.
     let rows = sqlx::query(BEGIN).fetch_all(&mut *connection).await?;

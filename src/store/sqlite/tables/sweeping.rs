@@ -5,11 +5,12 @@ use std::sync::LazyLock;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::{Table, decoding, fault, unsigned};
+use super::{Table, calls, decoding, fault, unsigned};
 use crate::limit::Timestamp;
 use crate::store::StoreError;
 use crate::store::engine::{Cursor, Page};
 use crate::store::sqlite::Database;
+use crate::store::sqlite::retention::Retention;
 
 /// Rows that a page covers: some 2 ms.
 const PAGE: i64 = 1_000;
@@ -85,14 +86,22 @@ pub(in crate::store::sqlite) fn statements() -> impl Iterator<Item = &'static st
 pub(in crate::store::sqlite) async fn sweep(
     database: &mut Database,
     now: Timestamp,
+    retention: &Retention,
     after: Option<Cursor>,
 ) -> Result<Page, StoreError> {
-    let now = now.unix_millis();
     let after = after.unwrap_or_else(|| start_of(0));
     let table = after.table;
+    let tables = STATEMENTS.len() + calls::TABLES;
+    let following = (table + 1 < tables).then(|| start_of(table + 1));
     let Some(statements) = STATEMENTS.get(table) else {
-        return Ok(Page::default());
+        let recorded = table - STATEMENTS.len();
+        let page = calls::sweep(database, now, retention, recorded, after).await?;
+        return Ok(Page {
+            next: page.next.or(following),
+            ..page
+        });
     };
+    let now = now.unix_millis();
     let query = sqlx::query(&*statements.look)
         .bind(&after.policy)
         .bind(&after.key)
@@ -122,12 +131,16 @@ pub(in crate::store::sqlite) async fn sweep(
         };
         count = database.execute(query.bind(now)).await?;
     }
-    let has_more_tables = table + 1 < STATEMENTS.len();
     Ok(Page {
         count,
         kept: found.saturating_sub(count),
-        next: next.or_else(|| has_more_tables.then(|| start_of(table + 1))),
+        next: next.or(following),
     })
+}
+
+/// Whether a page of counters begins there, and none of what was recorded.
+pub(in crate::store::sqlite) fn is_of_counters(cursor: &Cursor) -> bool {
+    cursor.table < STATEMENTS.len()
 }
 
 /// Before the first row of a table.
@@ -145,5 +158,6 @@ fn cursor(row: &SqliteRow, table: usize) -> Result<Cursor, StoreError> {
         policy: row.try_get(0).map_err(decoding)?,
         key: row.try_get(1).map_err(decoding)?,
         at: row.try_get(2).map_err(decoding)?,
+        ..Cursor::default()
     })
 }

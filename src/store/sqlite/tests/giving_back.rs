@@ -287,6 +287,7 @@ fn refunds_and_charges_in_any_order_are_like_the_model_page_by_page() {
     let backend = std::cell::RefCell::new(Sqlite {
         database: Database::new(Location::Memory),
         room: None,
+        retention: Arc::default(),
     });
     let case = std::cell::Cell::new(0);
     let mut runner = TestRunner::new(ProptestConfig {

@@ -334,6 +334,7 @@ async fn asking_ahead_makes_no_rows_beyond_the_cap() {
     let mut backend = Sqlite {
         database: Database::new(Location::Memory),
         room: Some(Room::new(20)),
+        retention: Arc::default(),
     };
     let full: Vec<_> = (0..20).flat_map(|n| [charge(n, 1), charge(n, 1)]).collect();
     charge_by(&mut backend, &full, &clock).await.unwrap();

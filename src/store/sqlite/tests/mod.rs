@@ -1,5 +1,6 @@
 //! What is SQLite's own: files, locks, full disks, and the rows themselves.
 
+mod calls;
 mod cap;
 mod events;
 mod giving_back;
@@ -94,6 +95,7 @@ fn backend(path: &Path) -> Sqlite {
     Sqlite {
         database: Database::new(Location::from_path(path).unwrap()),
         room: None,
+        retention: Arc::default(),
     }
 }
 

@@ -38,6 +38,7 @@ fn backend_of(pool: &SqlitePool) -> Sqlite {
     Sqlite {
         database: Database::new(Location::from_pool(pool)),
         room: None,
+        retention: Arc::default(),
     }
 }
 
