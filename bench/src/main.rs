@@ -11,6 +11,7 @@ mod http;
 mod keys;
 mod load;
 mod measured;
+mod metering;
 mod plots;
 mod pool;
 mod report;
@@ -45,6 +46,14 @@ enum Command {
     Decisions(Effort),
     /// Asks full exact sliding windows of several limits, without HTTP, beside windows that count their events.
     Sliding(Effort),
+    /// Has a layer record its requests, and asks a file of many for what was used.
+    Metering {
+        #[command(flatten)]
+        effort: Effort,
+        /// Requests that the file holds.
+        #[arg(long, default_value_t = 10_000_000)]
+        calls: u64,
+    },
     /// Draws the plots of the guide pages.
     Plots {
         /// Where to, instead of docs/images.
@@ -91,6 +100,7 @@ fn main() -> Result<()> {
         Command::Http(effort) => http::run(checked(effort)?),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
+        Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
         Command::Plots { folder } => plots::run(folder),
         Command::Server {
             contestant,
