@@ -240,8 +240,23 @@ impl Decisions {
         } else {
             0
         };
+        let part = entry
+            .parts
+            .as_ref()
+            .and_then(|parts| parts.iter().nth(place));
+        let outside = self
+            .entries()
+            .take_while(|outer| !Arc::ptr_eq(outer, entry));
+        let mut outside =
+            outside.filter(|outer| outer.limiter.store_id() == entry.limiter.store_id());
+        let is_of_outside = outside.any(|outer| {
+            let parts = outer.parts.iter().flat_map(Few::iter);
+            part.is_some_and(|part| parts.into_iter().any(|outer| outer == part))
+        });
         let more = entry.more.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = more.get(place).copied().unwrap_or(0);
+        // What is charged more is charged once, by the outermost layer that has the counter.
+        let more = more.get(place).filter(|_| !is_of_outside);
+        let more = more.copied().unwrap_or(0);
         Some((verdict, own.saturating_add(more)))
     }
 

@@ -5,6 +5,8 @@
     expect(unused_variables, reason = "without SQLite there is nowhere to record")
 )]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use http::request::Parts;
 use http::{Method, StatusCode};
 
@@ -63,7 +65,8 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_recorded {
-            self.write(None, false);
+            // It may be dropped by a panic. One more, in a subscriber that is told of a drop, say, would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.write(None, false)));
         }
     }
 }

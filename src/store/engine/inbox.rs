@@ -321,10 +321,14 @@ impl Inbox {
             && let Err(error) = starter(Arc::clone(self))
         {
             waiting.is_closed = true;
-            return Err(StoreError::Database {
+            drop(waiting);
+            let error = StoreError::Database {
                 is_transient: false,
                 source: Arc::new(error),
-            });
+            };
+            self.calls.close();
+            self.calls.give_up(&error);
+            return Err(error);
         }
         Ok(waiting)
     }

@@ -109,7 +109,8 @@ impl<T> Waiter<T> {
         }
     }
 
-    fn is_cancelled(&self) -> bool {
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_cancelled(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 

@@ -112,8 +112,14 @@ impl Backend for Fake {
         self.note(calls)
     }
 
+    /// Without an end, so that a page of something else is seen to come between.
     async fn usage(&mut self, _: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
-        Ok(UsagePage::default())
+        self.events.send("usage").unwrap();
+        let next = Some(Cursor::default());
+        Ok(UsagePage {
+            next,
+            ..UsagePage::default()
+        })
     }
 
     fn take_lost(&mut self) -> bool {

@@ -80,6 +80,7 @@ impl SqliteStore {
 
     /// Where layers record.
     pub(crate) fn call_log(&self) -> CallLog {
+        self.retention.records();
         CallLog(Arc::clone(&self.engine))
     }
 }

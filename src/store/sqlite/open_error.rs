@@ -204,7 +204,7 @@ impl fmt::Display for OpenError {
             ),
             Self::SqliteTooOld { found } => write!(
                 f,
-                "SQLite {found} is too old: 3.37 is needed; build with sqlx's bundled SQLite"
+                "SQLite {found} is too old: 3.38 is needed; build with sqlx's bundled SQLite"
             ),
             Self::Failed(_) => f.write_str("the database can't be opened"),
         }?;

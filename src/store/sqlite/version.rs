@@ -6,7 +6,7 @@ use tracing::Level;
 use super::OpenError;
 use crate::store::TARGET;
 
-/// Refuses a SQLite without STRICT tables and RETURNING (3.37), and warns of one that can lose data when two
+/// Refuses a SQLite without STRICT tables, RETURNING and `->>` (3.38), and warns of one that can lose data when two
 /// connections write and checkpoint at the same moment (before 3.51.3, and the backports 3.44.6 and 3.50.7).
 pub(super) async fn check(
     connection: &mut SqliteConnection,
@@ -40,7 +40,7 @@ fn parse_version(version: &str) -> (u32, u32, u32) {
 }
 
 fn is_too_old(version: (u32, u32, u32)) -> bool {
-    version < (3, 37, 0)
+    version < (3, 38, 0)
 }
 
 fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn versions_without_strict_tables_are_too_old() {
-        for (version, too_old) in [("3.36.0", true), ("3.7.17", true), ("3.37.0", false)] {
+        for (version, too_old) in [("3.37.2", true), ("3.7.17", true), ("3.38.0", false)] {
             assert_eq!(is_too_old(parse_version(version)), too_old, "{version}");
         }
     }

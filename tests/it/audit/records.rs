@@ -223,6 +223,30 @@ async fn what_is_held_to_a_limit_and_charged_outside_has_used_nothing_inside() {
 }
 
 #[tokio::test]
+async fn what_a_handler_charges_more_is_recorded_once_by_the_outermost_layer_that_has_the_counter()
+{
+    for outer_cost in [1, 0] {
+        let recorded = Recorded::open().await;
+        let [outer, inner] = [(90, outer_cost), (80, 1)].map(|(limit, cost)| {
+            let layer = login(limit, 60, &recorded.store).cost(move |_| cost);
+            layer.audit(&recorded.store)
+        });
+        let handler = tower::service_fn(async |request: Request<Body>| {
+            let decisions: &Decisions = request.extensions().get().unwrap();
+            decisions.charge_more(5);
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        send(&outer.layer(inner.layer(handler)), from("alice")).await;
+        let mut lines = recorded.lines().await;
+        lines.sort();
+        let inner_cost = 1 - outer_cost;
+        let expected = [inner_cost, outer_cost + 5];
+        let expected = expected.map(|units| format!("login {ALICE} GET - 200 {units}"));
+        assert_eq!(lines, expected, "{outer_cost}");
+    }
+}
+
+#[tokio::test]
 async fn a_shadow_records_nothing() {
     let recorded = Recorded::open().await;
     let limit = login(1, 60, &recorded.store).audit(&recorded.store);

@@ -1,9 +1,11 @@
 //! Resets and sweeps: jobs of many short steps.
 
+use std::mem;
 use std::time::Instant;
 
 use super::{Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
+use crate::store::StoreError;
 use crate::store::engine::backend::{Backend, Cursor, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
@@ -28,6 +30,35 @@ impl Running {
 }
 
 impl<B: Backend> Writer<B> {
+    /// Puts jobs behind those that are there. Questions are not waited for when the store closes.
+    pub(super) fn put_jobs(&mut self, jobs: impl Iterator<Item = (Job, Waiter<u64>)>) {
+        for (job, waiter) in jobs {
+            if matches!(job, Job::Close) {
+                self.jobs.retain_mut(|running| {
+                    let is_question = matches!(running.job, Job::Usage(_));
+                    if is_question {
+                        running.waiter.answer(Err(StoreError::Closed));
+                    }
+                    !is_question
+                });
+            }
+            self.jobs.push_back(Running::new((job, waiter)));
+        }
+    }
+
+    /// The job that is next. After a page of one, a sweep that is due comes first, and leases that are to go back.
+    pub(super) fn next_job(&mut self) -> Option<Running> {
+        let had_its_turn = mem::take(&mut self.job_had_its_turn);
+        let dues = [self.sweep_due_at(), self.give_back_due_at()];
+        let now = clock::monotonic();
+        if had_its_turn && dues.into_iter().flatten().any(|due_at| due_at <= now) {
+            return None;
+        }
+        let job = self.jobs.pop_front();
+        self.job_had_its_turn = job.is_some();
+        job
+    }
+
     /// Does the next page of a job. Says whether the store is closed now.
     pub(super) async fn step(&mut self, mut running: Running) -> bool {
         if matches!(running.job, Job::Close) {
@@ -37,6 +68,10 @@ impl<B: Backend> Writer<B> {
         }
         if matches!(running.job, Job::Sweep) && running.after.is_none() {
             self.give_back_idle().await;
+        }
+        if matches!(running.job, Job::Usage(_)) && running.waiter.is_cancelled() {
+            // The rest of its pages is for nobody.
+            return false;
         }
         if let Job::Usage(job) = &running.job
             && self.inbox.calls.settled() < job.written

@@ -59,6 +59,7 @@ pub(super) fn starter<B: Backend>(
                 backlog: Backlog::new(clock::monotonic()),
                 recording: Recording::new(clock::monotonic()),
                 jobs: VecDeque::new(),
+                job_had_its_turn: false,
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
                 maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
             };
@@ -93,6 +94,8 @@ struct Writer<B> {
     backlog: Backlog,
     recording: Recording,
     jobs: VecDeque<Running>,
+    /// Whether the last thing that was done between charges was a page of a job.
+    job_had_its_turn: bool,
     sweeper: Sweeper,
     maintain_at: Instant,
 }
@@ -109,7 +112,7 @@ impl<B: Backend> Writer<B> {
                 && taken.looks.is_empty()
                 && taken.given_back.is_empty()
                 && taken.refills.is_empty();
-            self.jobs.extend(taken.jobs.drain(..).map(Running::new));
+            self.put_jobs(taken.jobs.drain(..));
             let given_back = mem::take(&mut taken.given_back);
             let (mut first, mut last) = taken.looks_first_and_last();
             // One of them is empty.
@@ -128,7 +131,7 @@ impl<B: Backend> Writer<B> {
             if self.is_turn_to_record() {
                 // What fails is tried again, and told when there is no more room.
                 let _ = self.record().await;
-            } else if let Some(running) = self.jobs.pop_front() {
+            } else if let Some(running) = self.next_job() {
                 if self.step(running).await {
                     return;
                 }

@@ -97,6 +97,9 @@ pub(super) async fn sweep(
     table: usize,
     again: Cursor,
 ) -> Result<Page, StoreError> {
+    if !retention.is_in_force() {
+        return Ok(Page::default());
+    }
     let before = |kept_for: Duration| {
         let kept_for = i64::try_from(kept_for.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_unix_millis(now.unix_millis().saturating_sub(kept_for))

@@ -160,29 +160,23 @@ pub(in crate::store::sqlite) const STATEMENTS: [&str; 4] = [TAKEN, BEGIN, ADD_SI
 pub(in crate::store::sqlite) async fn ensure(
     connection: &mut SqliteConnection,
 ) -> Result<Result<(), OpenError>, sqlx::Error> {
-    let mut before = versions(connection).await?;
-    loop {
-        let version = before.as_ref().map_or(0, |found| found.version);
-        if let Some(found) = &before
-            && (version >= VERSION || found.oldest_reader > VERSION)
-        {
-            return Ok(found.check());
-        }
-        let taken = sqlx::query(TAKEN).bind(version);
-        let taken = taken.fetch_all(&mut *connection).await?;
-        let Some(row) = taken.first() else {
-            break;
-        };
-        // Another process may have created it since.
-        let now = versions(connection).await?;
-        if now.as_ref().map_or(0, |found| found.version) == version {
-            return Ok(Err(OpenError::NameTaken(row.try_get(0)?)));
-        }
-        before = now;
+    if let Some(found) = versions(connection).await?
+        && (found.version >= VERSION || found.oldest_reader > VERSION)
+    {
+        return Ok(found.check());
     }
     // A connection on which one of these fails is dropped.
     let rows = sqlx::query(BEGIN).fetch_all(&mut *connection).await?;
     let lacks_since = rows.first().map_or(Ok(false), |row| row.try_get(0))?;
+    // Nobody creates anything now; another process may have until now.
+    let version = versions(connection).await?.map_or(0, |found| found.version);
+    let taken = sqlx::query(TAKEN).bind(version);
+    let taken = taken.fetch_all(&mut *connection).await?;
+    if let Some(row) = taken.first() {
+        let name = row.try_get(0)?;
+        sqlx::query("ROLLBACK").fetch_all(connection).await?;
+        return Ok(Err(OpenError::NameTaken(name)));
+    }
     if lacks_since {
         sqlx::query(ADD_SINCE).fetch_all(&mut *connection).await?;
     }

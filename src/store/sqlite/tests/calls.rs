@@ -26,6 +26,7 @@ async fn numbers(path: &Path, query: &'static str) -> Vec<i64> {
         .collect()
 }
 
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
 const COUNTS: &str = "SELECT (SELECT count(*) FROM api_calls), (SELECT count(*) FROM api_usage),
     (SELECT coalesce(sum(requests), 0) FROM api_usage), (SELECT coalesce(sum(units), 0) FROM api_usage)";
 
@@ -68,6 +69,7 @@ async fn instants_at_both_ends_of_time_are_recorded_and_swept() {
     let calls = [i64::MIN, -1, 0, i64::MAX].map(|at| call("user:a", at));
     backend.record(&Calls::of(&calls)).await.unwrap();
     assert_eq!(numbers(&path, COUNTS).await[0], 4);
+    backend.retention.set_of_calls(MONTH);
     for now in [i64::MIN, NOW] {
         sweep_all(&mut backend, now).await;
     }
@@ -86,6 +88,7 @@ async fn a_sweep_deletes_what_is_too_old_and_nothing_else_in_bounded_pages() {
     }
     let young = Calls::of(&[call("user:a", old + 1)]);
     backend.record(&young).await.unwrap();
+    backend.retention.set_of_calls(MONTH);
     let (mut after, mut largest) = (None, 0);
     loop {
         let page = backend
@@ -102,6 +105,25 @@ async fn a_sweep_deletes_what_is_too_old_and_nothing_else_in_bounded_pages() {
     assert_eq!(numbers(&path, COUNTS).await, [1, 1, 2_501, 5_002]);
 }
 
+/// It was not told how long others mean to keep it; and one that records may be told a moment later.
+#[tokio::test]
+async fn a_store_that_does_not_record_deletes_nothing_of_it_and_one_that_does_waits() {
+    let (_folder, path) = folder();
+    let mut backend = backend(&path);
+    backend
+        .record(&Calls::of(&[call("user:a", 0)]))
+        .await
+        .unwrap();
+    sweep_all(&mut backend, NOW).await;
+    assert_eq!(numbers(&path, COUNTS).await[..2], [1, 1]);
+    backend.retention.records();
+    sweep_all(&mut backend, NOW).await;
+    assert_eq!(numbers(&path, COUNTS).await[..2], [1, 1]);
+    backend.retention.set_of_calls(MONTH);
+    sweep_all(&mut backend, NOW).await;
+    assert_eq!(numbers(&path, COUNTS).await[..2], [0, 0]);
+}
+
 /// The store's own sweep, on the system's clock: the rows are of 1970.
 #[tokio::test]
 async fn old_rows_go_without_traffic() {
@@ -110,7 +132,8 @@ async fn old_rows_go_without_traffic() {
     let calls: Vec<_> = (0..3_000).map(|n| call("user:a", n)).collect();
     backend.record(&Calls::of(&calls)).await.unwrap();
     backend.close().await.unwrap();
-    let _store = SqliteStore::open(&path).await.unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let _store = store.audit_retention(MONTH);
     let gone = async { while numbers(&path, COUNTS).await[..2] != [0, 0] {} };
     tokio::time::timeout(PATIENCE, gone).await.unwrap();
 }
@@ -134,6 +157,7 @@ async fn a_database_in_memory_keeps_the_newest_rows_and_takes_none_of_the_counte
     let ends = backend.database.fetch_all(ends).await.unwrap();
     let ends: Vec<i64> = (0..3).map(|column| ends[0].get(column)).collect();
     assert_eq!(ends, [65_536, 11, 100_009]);
+    backend.retention.set_of_calls(MONTH);
     // What is swept of them makes no room for counters.
     sweep_all(&mut backend, NOW).await;
     let answers = charge_now(&mut backend, &[charge("new", 1), charge(0, 1)])
