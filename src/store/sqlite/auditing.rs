@@ -10,7 +10,8 @@ use crate::store::CallLog;
 
 impl SqliteStore {
     /// Sets how long an allowed request that a layer has [recorded](crate::RateLimitLayer::audit) is kept in `api_calls`: 30 days
-    /// by default. It holds for all clones, and not for other processes on the file: the shortest of them decides.
+    /// by default. It holds for all clones, and not for other processes on the file: the shortest of them decides. A store that
+    /// neither records nor has been set this deletes nothing.
     ///
     /// The sums of each day are kept apart: see [`usage_retention`](Self::usage_retention).
     ///
