@@ -2,6 +2,7 @@
 
 mod afterwards;
 mod calls;
+mod jobs;
 #[cfg(feature = "metrics")]
 mod meters;
 mod outages;
@@ -370,27 +371,6 @@ async fn the_last_handle_closes_the_store() {
     drop(engine);
     while events.recv().await.is_some() {}
     assert!(remote.is_closed.load(Ordering::SeqCst));
-}
-
-#[tokio::test]
-async fn a_store_sweeps_without_traffic() {
-    let mut bench = Bench::new();
-    bench.engine.open().await.unwrap();
-    bench.until("sweep").await;
-    bench.until("sweep").await;
-    assert!(bench.batches().is_empty());
-}
-
-#[tokio::test]
-async fn a_long_job_goes_on_page_by_page() {
-    let bench = Bench::new();
-    let reset = Reset {
-        part: part(Key::new("user", 42)),
-        with_keys_under: true,
-        at: Timestamp::from_unix_millis(0),
-    };
-    assert_eq!(bench.engine.reset(reset).await.unwrap(), 30);
-    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Allowed requests are recorded beside the charges.
 
 use super::*;
-use crate::limit::Day;
 
 impl Fake {
     /// Notes a page, and fails if it is to.
@@ -123,51 +122,4 @@ async fn a_failing_page_holds_up_no_charge_and_opens_no_breaker() {
         bench.until("record").await;
         bench.charge("b").await.unwrap();
     }
-}
-
-fn question() -> UsageAsk {
-    UsageAsk {
-        days: Day::of(Timestamp::from_unix_millis(0)).into(),
-        key: None,
-        policy: None,
-        route: None,
-        by: By::Nothing,
-    }
-}
-
-#[tokio::test]
-async fn a_question_that_nobody_waits_for_is_not_gone_on_with() {
-    let mut bench = Bench::new();
-    let mut asked = Box::pin(bench.engine.usage(question()));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(asked.as_mut().poll(&mut context).is_pending());
-    let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
-    seen.await;
-    drop(asked);
-    // Jobs are done one after the other.
-    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
-}
-
-#[tokio::test]
-async fn a_store_that_closes_answers_no_more_questions() {
-    let mut bench = Bench::new();
-    let mut asked = Box::pin(bench.engine.usage(question()));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(asked.as_mut().poll(&mut context).is_pending());
-    let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
-    seen.await;
-    bench.engine.close().await.unwrap();
-    assert!(matches!(asked.await, Err(StoreError::Closed)));
-}
-
-#[tokio::test]
-async fn a_sweep_that_is_due_does_not_wait_for_the_end_of_a_question() {
-    let mut bench = Bench::new();
-    let mut asked = Box::pin(bench.engine.usage(question()));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(asked.as_mut().poll(&mut context).is_pending());
-    let seen = async { while bench.events.recv().await.unwrap() != "sweep" {} };
-    tokio::time::timeout(Duration::from_secs(5), seen)
-        .await
-        .unwrap();
 }

@@ -1,0 +1,72 @@
+//! Sweeps, resets, and questions about usage.
+
+use super::*;
+use crate::limit::Day;
+
+#[tokio::test]
+async fn a_store_sweeps_without_traffic() {
+    let mut bench = Bench::new();
+    bench.engine.open().await.unwrap();
+    bench.until("sweep").await;
+    bench.until("sweep").await;
+    assert!(bench.batches().is_empty());
+}
+
+#[tokio::test]
+async fn a_long_job_goes_on_page_by_page() {
+    let bench = Bench::new();
+    let reset = Reset {
+        part: part(Key::new("user", 42)),
+        with_keys_under: true,
+        at: Timestamp::from_unix_millis(0),
+    };
+    assert_eq!(bench.engine.reset(reset).await.unwrap(), 30);
+    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+}
+
+fn question() -> UsageAsk {
+    UsageAsk {
+        days: Day::of(Timestamp::from_unix_millis(0)).into(),
+        key: None,
+        policy: None,
+        route: None,
+        by: By::Nothing,
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_is_not_gone_on_with() {
+    let mut bench = Bench::new();
+    let mut asked = Box::pin(bench.engine.usage(question()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
+    seen.await;
+    drop(asked);
+    // Jobs are done one after the other.
+    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+}
+
+#[tokio::test]
+async fn a_store_that_closes_answers_no_more_questions() {
+    let mut bench = Bench::new();
+    let mut asked = Box::pin(bench.engine.usage(question()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
+    seen.await;
+    bench.engine.close().await.unwrap();
+    assert!(matches!(asked.await, Err(StoreError::Closed)));
+}
+
+#[tokio::test]
+async fn a_sweep_that_is_due_does_not_wait_for_the_end_of_a_question() {
+    let mut bench = Bench::new();
+    let mut asked = Box::pin(bench.engine.usage(question()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let seen = async { while bench.events.recv().await.unwrap() != "sweep" {} };
+    tokio::time::timeout(Duration::from_secs(5), seen)
+        .await
+        .unwrap();
+}
