@@ -48,11 +48,12 @@ impl<B: Backend> Writer<B> {
 
     /// The job that is next. After a page of one, a sweep that is due comes first, and leases that are to go back.
     pub(super) fn next_job(&mut self) -> Option<Running> {
-        let had_its_turn = mem::take(&mut self.job_had_its_turn);
-        let dues = [self.sweep_due_at(), self.give_back_due_at()];
-        let now = clock::monotonic();
-        if had_its_turn && dues.into_iter().flatten().any(|due_at| due_at <= now) {
-            return None;
+        if mem::take(&mut self.job_had_its_turn) {
+            let dues = [self.sweep_due_at(), self.give_back_due_at()];
+            let now = clock::monotonic();
+            if dues.into_iter().flatten().any(|due_at| due_at <= now) {
+                return None;
+            }
         }
         let job = self.jobs.pop_front();
         self.job_had_its_turn = job.is_some();
