@@ -31,6 +31,7 @@
 //! | the layer, its settings and their defaults | [`RateLimitLayer`] |
 //! | who is limited: addresses, headers, users | [`key`] |
 //! | limits without HTTP, looking and resetting | [`Limiter`] |
+//! | other limits for some keys, at run time | [`Limiter::set_limit`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
 //! | what was let through, and what was used | [`RateLimitLayer::audit`], [`UsageQuery`] |
 //! | a store that gives no answer | [`FailureMode`] |
@@ -65,8 +66,8 @@ mod middleware;
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::limit::{
-    Algorithm, Day, DayError, Days, Decision, Denied, Key, KeyPart, KeyValue, ParseKeyError,
-    Policies, Policy, PolicyError, Timestamp, Verdict,
+    Algorithm, Day, DayError, Days, Decision, Denied, Key, KeyPart, KeyValue, Limit, ParseKeyError,
+    Policies, Policy, PolicyError, StoredLimit, Timestamp, Verdict,
 };
 pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
@@ -98,6 +99,8 @@ mod pages {
     mod failures {}
     #[doc = include_str!("../docs/audit.md")]
     mod audit {}
+    #[doc = include_str!("../docs/limits.md")]
+    mod limits {}
     #[doc = include_str!("../docs/tracing.md")]
     mod tracing {}
     #[cfg(feature = "metrics")]

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::algorithm::{Found, State, Taken};
-use super::{Key, Policy, Timestamp};
+use super::{InForce, Key, Limit, Policy, Timestamp};
 
 /// What one policy of a [`Decision`](crate::Decision) says for its key: whether it had room, what is left, and when there
 /// is more.
@@ -34,7 +34,10 @@ impl Verdict {
         found: Found,
     ) -> Self {
         Self {
-            policy,
+            policy: match found.in_force {
+                None => policy,
+                in_force => policy.with_limit(in_force),
+            },
             key,
             cost,
             decided_at,
@@ -52,14 +55,16 @@ impl Verdict {
     /// This verdict, of a charge that was made, by the limit of another policy on the same counter: it takes no charge of
     /// its own.
     pub(crate) fn held_to(&self, policy: &Policy) -> Self {
-        let used = self.found.state.used(policy, self.decided_at);
+        // What was set at run time is about both: it goes by the name.
+        let policy = policy.with_limit(self.policy.in_force());
+        let used = self.found.state.used(&policy, self.decided_at);
         Self {
             charged_by: None,
-            policy: policy.clone(),
             found: Found {
-                fits: used <= u64::from(policy.limit()),
+                fits: policy.is_exempt() || used <= u64::from(policy.limit()),
                 ..self.found
             },
+            policy,
             ..self.clone()
         }
     }
@@ -94,10 +99,18 @@ impl Verdict {
         self
     }
 
-    /// The policy.
+    /// The policy, with the limit that the charge was held to: the policy's own, or one that was
+    /// [set at run time](crate::Limiter::set_limit) for the key or for all.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The limit that the charge was held to, when it was [set at run time](crate::Limiter::set_limit); `None` when it was the
+    /// policy's own.
+    #[must_use]
+    pub fn stored_limit(&self) -> Option<Limit> {
+        self.policy.in_force().map(InForce::limit)
     }
 
     /// The key that this policy counts by.
@@ -138,7 +151,8 @@ impl Verdict {
         self.used().saturating_add(self.found.state.denied())
     }
 
-    /// Units that are left, from 0 to the limit.
+    /// Units that are left, from 0 to the limit: 0 also when a limit was lowered below what is used; `u32::MAX` when the key is
+    /// [exempt](crate::Limit::EXEMPT).
     #[must_use]
     pub fn remaining(&self) -> u32 {
         match self.found.blocked_until {

@@ -11,6 +11,7 @@ mod keys;
     reason = "a file is named after its one public type"
 )]
 mod limiter;
+mod limits;
 #[cfg(feature = "metrics")]
 mod meters;
 mod setup;

@@ -58,7 +58,16 @@ impl Setup {
             Some(_) => format!("{shadow}{name}"),
             None => format!("{};{shadow}{name}", self.owner),
         };
-        Rule::new(counter, policy)
+        Rule::new(counter, self.limits(&policy), policy)
+    }
+
+    /// What the limits are filed under that are set at run time for a policy, or for its shadow.
+    fn limits(&self, policy: &Policy) -> String {
+        let name = policy.as_name();
+        match &self.store {
+            Some(_) => name.to_owned(),
+            None => format!("{};{name}", self.owner),
+        }
     }
 }
 

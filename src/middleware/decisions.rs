@@ -338,7 +338,8 @@ impl Entry {
             let part = limiter.part(verdict.policy().clone(), verdict.key().clone());
             (limiter.store_id(), part)
         };
-        let is_of = |of: &Verdict| of.policy() == verdict.policy() && of.key() == verdict.key();
+        let is_of =
+            |of: &Verdict| of.policy().is_same(verdict.policy()) && of.key() == verdict.key();
         self.decision.verdicts().any(is_of) && counter(&self.limiter) == counter(&other.limiter)
     }
 

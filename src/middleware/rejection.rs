@@ -111,8 +111,7 @@ impl Rejection {
     pub fn to_response(&self, problem: &Problem) -> Response<Bytes> {
         let mut response = self.to_bare_response(problem);
         if let Self::Denied(decision) = self {
-            let policy = fields::policy_field(fields::policies(decision));
-            Fields::default().write(response.headers_mut(), decision, policy);
+            Fields::default().write(response.headers_mut(), decision, None);
         }
         self.complete(&mut response);
         response

@@ -107,7 +107,7 @@ pub(super) struct Settings {
     pub(super) told_waits: ToldWaits,
     /// The most that is added to a wait.
     pub(super) jitter: Duration,
-    policy_field: HeaderValue,
+    policy_field: Option<HeaderValue>,
 }
 
 impl Settings {
@@ -211,7 +211,7 @@ impl Settings {
             if charged.is_some() && self.refund_if.is_some() {
                 events::refund_ignored(&self.told_refund, part.policy());
             }
-            if charged.is_none_or(|charged| charged.policy() != part.policy())
+            if charged.is_none_or(|charged| !charged.policy().is_same(part.policy()))
                 && before.has_policy_named(part.policy().as_name())
             {
                 events::name_twice(&self.told_name, part.policy());
@@ -223,7 +223,7 @@ impl Settings {
                 events::cost_ignored(&requests.told_cost, part.policy(), cost, charged.cost());
             }
             match charged {
-                Some(charged) if charged.policy() == part.policy() => {}
+                Some(charged) if charged.policy().is_same(part.policy()) => {}
                 Some(charged) if cost > 0 => {
                     is_local |= decision.is_some_and(Decision::is_degraded);
                     decided.push((part.clone(), Some(charged.held_to(part.policy()))));
@@ -331,11 +331,7 @@ impl Settings {
         }
         let headers = response.headers_mut();
         let is_whole = fields::policies(decision).eq(self.limiter.policies());
-        let policy_field = if is_whole {
-            self.policy_field.clone()
-        } else {
-            fields::policy_field(fields::policies(decision))
-        };
+        let policy_field = self.policy_field.clone().filter(|_| is_whole);
         self.fields.write(headers, decision, policy_field);
     }
 }

@@ -25,10 +25,20 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Appends both list fields: those of a limit further inside stay in front. `X-RateLimit-*` come beside them.
-    pub(crate) fn write(&self, headers: &mut HeaderMap, decision: &Decision, policy: HeaderValue) {
+    /// Appends both list fields: those of a limit further inside stay in front. `X-RateLimit-*` come beside them. Of a policy
+    /// that does not limit the key nothing is told. `policy` is the field of all of the decision's policies, when it is known.
+    pub(crate) fn write(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+        policy: Option<HeaderValue>,
+    ) {
+        let policy = policy.or_else(|| policy_field(limiting(decision).map(Verdict::policy)));
+        let (Some(policy), Some(limit)) = (policy, self.limit_field(decision)) else {
+            return;
+        };
         headers.append(RATE_LIMIT_POLICY, policy);
-        headers.append(RATE_LIMIT, self.limit_field(decision));
+        headers.append(RATE_LIMIT, limit);
         if let Some(reset_format) = self.x_rate_limit {
             write_x_rate_limit(headers, decision, reset_format);
         }
@@ -44,9 +54,9 @@ impl Fields {
     }
 
     /// The value of `RateLimit`, like `"login";r=4;t=899`.
-    fn limit_field(&self, decision: &Decision) -> HeaderValue {
+    fn limit_field(&self, decision: &Decision) -> Option<HeaderValue> {
         let (available, window) = self.dialect.parameters();
-        joined(decision.verdicts(), |item, verdict| {
+        joined(limiting(decision), |item, verdict| {
             item.name(verdict.policy());
             item.parameter(available, u64::from(verdict.remaining()));
             if let Some(told) = decision.told_window(verdict) {
@@ -62,7 +72,7 @@ impl Fields {
 }
 
 /// The value of `RateLimit-Policy`, like `"login";q=5;w=900`: a member for each policy, in their order.
-pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Policy>) -> HeaderValue {
+pub(crate) fn policy_field<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<HeaderValue> {
     joined(policies, |item, policy| {
         item.name(policy);
         item.parameter(";q=", u64::from(policy.limit()));
@@ -74,6 +84,12 @@ pub(crate) fn policy_field<'a>(policies: impl ExactSizeIterator<Item = &'a Polic
 pub(crate) fn remove(headers: &mut HeaderMap) {
     headers.remove(RATE_LIMIT);
     headers.remove(RATE_LIMIT_POLICY);
+}
+
+/// What the policies say that limit the key, in their order.
+fn limiting(decision: &Decision) -> impl Iterator<Item = &Verdict> {
+    let verdicts = decision.verdicts();
+    verdicts.filter(|verdict| !verdict.policy().is_exempt())
 }
 
 /// The policies of a decision, in their order.
@@ -117,17 +133,19 @@ impl Item {
     }
 }
 
-/// The members of a list, joined as RFC 9651, 4.1.1, has it. One alone needs no allocation but that of the value.
+/// The members of a list, joined as RFC 9651, 4.1.1, has it. One alone needs no allocation but that of the value; none is no
+/// field.
 fn joined<T>(
-    members: impl ExactSizeIterator<Item = T>,
+    members: impl Iterator<Item = T>,
     write_member: impl Fn(&mut Item, T),
-) -> HeaderValue {
-    let is_one = members.len() == 1;
+) -> Option<HeaderValue> {
+    let mut members = members.peekable();
     let mut list = String::new();
     let mut item = Item(ArrayString::new());
-    for member in members {
+    while let Some(member) = members.next() {
         item.0.clear();
         write_member(&mut item, member);
+        let is_one = list.is_empty() && members.peek().is_none();
         if !is_one {
             if !list.is_empty() {
                 list.push_str(", ");
@@ -135,12 +153,14 @@ fn joined<T>(
             list.push_str(&item.0);
         }
     }
-    let text = if is_one { item.0.as_str() } else { &list };
-    #[expect(
-        clippy::expect_used,
-        reason = "a policy's name is checked when it is built, and the rest is digits"
-    )]
-    HeaderValue::from_str(text).expect("names and digits are visible ASCII")
+    let text = if list.is_empty() {
+        item.0.as_str()
+    } else {
+        &list
+    };
+    // A policy's name is checked when it is built, and the rest is digits.
+    let value = HeaderValue::from_str(text).ok();
+    value.filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]
@@ -173,7 +193,7 @@ mod tests {
         let policy = Policy::try_fixed(u32::MAX, longest)
             .unwrap()
             .name(&"n".repeat(64));
-        let item = policy_field([policy].iter());
+        let item = policy_field([policy].iter()).unwrap();
         let expected = format!("\"{}\";q=4294967295;w=316224000", "n".repeat(64));
         assert_eq!(item, expected);
     }
@@ -182,7 +202,7 @@ mod tests {
     fn a_window_below_a_second_is_told_as_one() {
         let policy = Policy::try_fixed(u32::MAX, Duration::from_millis(100)).unwrap();
         assert_eq!(
-            policy_field([policy].iter()),
+            policy_field([policy].iter()).unwrap(),
             "\"fixed-4294967295-100ms\";q=4294967295;w=1"
         );
     }

@@ -24,12 +24,15 @@ pub enum ResetFormat {
 
 /// Writes the three fields. They hold one value each: where a limit further inside has written them, the stricter stays,
 /// with the fewest left; of equals the one with the longest wait. Of several policies it is the one that the decision
-/// speaks for. A wait that is not told has no `X-RateLimit-Reset`, and counts as the longest.
+/// speaks for, unless that does not limit the key. A wait that is not told has no `X-RateLimit-Reset`, and counts as the longest.
 pub(super) fn write_x_rate_limit(
     headers: &mut HeaderMap,
     decision: &Decision,
     reset_format: ResetFormat,
 ) {
+    if decision.policy().is_exempt() {
+        return;
+    }
     let remaining = u64::from(decision.remaining());
     let window = decision.told_window(decision.leading());
     let reset = window.map(|window| match reset_format {

@@ -8,12 +8,15 @@ use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::few::Few;
-use crate::limit::{Key, Policy, Timestamp};
+use crate::limit::{InForce, Key, Policy, Timestamp};
 
 /// A policy, and what its counters are filed under in a store.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) counter: String,
+    /// What limits that are set at run time are filed under. It is the name and no more, so that a limit outlasts a change of the
+    /// window.
+    pub(crate) limits: String,
     pub(crate) policy: Policy,
     /// The counter of the refusals that block a key of this one, if they do.
     pub(crate) block: Option<Arc<Rule>>,
@@ -24,25 +27,26 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn new(counter: String, policy: Policy) -> Self {
+    pub(crate) fn new(counter: String, limits: String, policy: Policy) -> Self {
         let block = policy.blocking().map(|_| {
             let counter = format!("{counter};block");
             Arc::new(Self {
                 is_block: true,
-                ..Self::unblocked(counter, policy.clone())
+                ..Self::unblocked(counter, limits.clone(), policy.clone())
             })
         });
         Self {
             block,
-            ..Self::unblocked(counter, policy)
+            ..Self::unblocked(counter, limits, policy)
         }
     }
 
-    fn unblocked(counter: String, policy: Policy) -> Self {
+    fn unblocked(counter: String, limits: String, policy: Policy) -> Self {
         let mut hasher = DefaultHasher::new();
         counter.hash(&mut hasher);
         Self {
             counter,
+            limits,
             policy,
             block: None,
             is_block: false,
@@ -88,6 +92,23 @@ impl Part {
     /// Whether it counts the refusals that block a key.
     pub(crate) fn is_block(&self) -> bool {
         self.rule.is_block
+    }
+
+    /// This part under the limit that is in force for its key.
+    fn limited(&self, in_force: InForce) -> Self {
+        let rule = &self.rule;
+        let rule = Rule {
+            counter: rule.counter.clone(),
+            limits: rule.limits.clone(),
+            policy: rule.policy.with_limit(Some(in_force)),
+            block: rule.block.clone(),
+            is_block: rule.is_block,
+            hash: rule.hash,
+        };
+        Self {
+            rule: Arc::new(rule),
+            key: self.key.clone(),
+        }
     }
 
     /// The state of a key that was never seen.
@@ -138,6 +159,20 @@ impl Charge {
             is_forced: true,
             ..Self::new(parts, cost)
         }
+    }
+
+    /// This charge under the limits that are in force for its keys, when there are any in place of the policies' own.
+    pub(crate) fn limited(&self, in_force: impl Fn(&Part) -> Option<InForce>) -> Option<Self> {
+        let in_force = self.parts.map(in_force);
+        if in_force.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut in_force = in_force.iter();
+        let parts = self.parts.map(|part| match in_force.next() {
+            Some(Some(in_force)) => part.limited(*in_force),
+            _ => part.clone(),
+        });
+        Some(Self { parts, ..*self })
     }
 
     /// The parts of policies, without those that block.
@@ -195,13 +230,16 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// A charge that a single window admitted.
+    /// A charge that a single window admitted, under the limit that was set at run time, if one was.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn of_window(at: Timestamp, usage: Usage) -> Self {
-        let state = State::Window(usage);
+    pub(crate) fn of_window(at: Timestamp, usage: Usage, in_force: Option<InForce>) -> Self {
+        let found = Found {
+            in_force,
+            ..Found::new(true, State::Window(usage))
+        };
         Self {
             at,
-            found: Few::one(Found::new(true, state)),
+            found: Few::one(found),
         }
     }
 

@@ -20,7 +20,7 @@ use super::contract::sealed::Sealed;
 #[cfg(feature = "sqlite")]
 use super::engine::Engine;
 use super::memory::Memory;
-use super::{Charge, GiveBack, Outcome, Reply, Reset, StoreError};
+use super::{Charge, GiveBack, Limits, LimitsAsk, Outcome, Reply, Reset, SetLimit, StoreError};
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{Policy, Timestamp};
@@ -189,6 +189,24 @@ impl StoreHandle {
             }
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.sweep().await,
+        }
+    }
+
+    /// Sets a limit, or removes it, and says whether there was one.
+    pub(crate) async fn set_limit(&self, set: SetLimit) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.set_limit(&set)),
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.set_limit(set).await,
+        }
+    }
+
+    /// The limits that are set.
+    pub(crate) async fn limits(&self, ask: LimitsAsk) -> Result<Limits, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.limits(&ask)),
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.limits(ask).await,
         }
     }
 

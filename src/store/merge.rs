@@ -5,10 +5,10 @@ use std::collections::hash_map::Entry;
 
 use super::engine::{Ahead, Charged, Grant};
 use super::{Charge, Outcome, Part};
-use crate::limit::Timestamp;
 use crate::limit::algorithm::fixed_window::{self, Usage};
 use crate::limit::algorithm::{Found, Span, State};
 use crate::limit::few::Few;
+use crate::limit::{InForce, Timestamp};
 
 /// The charges of a batch as groups of runs.
 ///
@@ -47,6 +47,8 @@ pub(super) struct Applied {
     pub(super) granted: u32,
     /// Units that were granted of those asked for ahead. `after` counts them as used.
     pub(super) extra: u32,
+    /// The limit that was set at run time, if one was.
+    pub(super) in_force: Option<InForce>,
 }
 
 /// What the charges of a group share.
@@ -178,6 +180,11 @@ impl<'a> Merged<'a> {
         }
     }
 
+    /// The instant that it is decided at.
+    pub(super) fn at(&self) -> Timestamp {
+        self.at
+    }
+
     /// How many rows the batch writes.
     pub(super) fn len(&self) -> usize {
         self.groups.iter().map(|group| group.runs.len()).sum()
@@ -210,7 +217,10 @@ impl<'a> Merged<'a> {
             let state = State::Window(usage);
             Ok(Outcome {
                 at: self.at,
-                found: Few::one(Found::new(fits, state)),
+                found: Few::one(Found {
+                    in_force: applied.in_force,
+                    ..Found::new(fits, state)
+                }),
             })
         };
         let grant = |&(group, run): &(u32, u32)| Grant {
@@ -218,6 +228,7 @@ impl<'a> Merged<'a> {
             span: self.groups[group as usize].span,
             units: applied_of(group, run).extra,
             usage: applied_of(group, run).after,
+            in_force: applied_of(group, run).in_force,
         };
         Charged {
             answers: self.places.iter().map(outcome).collect(),

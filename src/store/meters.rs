@@ -42,9 +42,12 @@ impl Meters {
             } => "database_transient",
             StoreError::Database { .. } => "database",
             // Of the caller, and not of the store.
-            StoreError::KeyCount { .. } | StoreError::ForeignDecision | StoreError::TooManyKeys => {
-                return;
-            }
+            StoreError::KeyCount { .. }
+            | StoreError::ForeignDecision
+            | StoreError::TooManyKeys
+            | StoreError::UnknownPolicy(_)
+            | StoreError::EndedLimit
+            | StoreError::LongKey => return,
         };
         let store = self.store.clone();
         counter!("tollgate_store_errors_total", "store" => store, "kind" => kind).increment(count);

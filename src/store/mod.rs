@@ -11,6 +11,7 @@ mod contract;
 mod engine;
 mod handle;
 mod health;
+mod limits;
 mod memory;
 #[cfg(feature = "sqlite")]
 mod merge;
@@ -32,6 +33,7 @@ pub(crate) use self::call::{Call, CallLog};
 pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
 pub use self::contract::Store;
 pub(crate) use self::handle::{StoreHandle, StoreId};
+pub(crate) use self::limits::{Limits, LimitsAsk, NewLimit, SetLimit, Which};
 pub use self::memory::MemoryStore;
 pub(crate) use self::reply::Reply;
 #[cfg(feature = "sqlite")]

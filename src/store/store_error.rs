@@ -8,6 +8,9 @@ use crate::limit::Mistake;
 
 const KEY_COUNT: Mistake = Mistake("key-count");
 const FOREIGN_DECISION: Mistake = Mistake("foreign-decision");
+const UNKNOWN_POLICY: Mistake = Mistake("unknown-policy");
+const ENDED_LIMIT: Mistake = Mistake("ended-limit");
+const LONG_KEY: Mistake = Mistake("long-key");
 
 /// Why a store gave no answer. A refusal is an answer, not an error.
 ///
@@ -39,6 +42,12 @@ pub enum StoreError {
     },
     /// A decision was to be refunded that is not about this limiter's counters. Nothing was given back.
     ForeignDecision,
+    /// A limit was to be set, read or removed of a policy that this limiter does not have. The name is shortened to 80 characters.
+    UnknownPolicy(String),
+    /// A limit was to be set whose end is not later than now. Nothing was set.
+    EndedLimit,
+    /// A limit was to be set for a key whose text is longer than 1,024 bytes. Nothing was set.
+    LongKey,
     /// The store's thread panicked over this batch. The store goes on with the next one.
     Panicked,
     /// The database reported an error, or can't be opened again.
@@ -55,9 +64,13 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Closed | Self::TooManyKeys | Self::KeyCount { .. } | Self::ForeignDecision => {
-                false
-            }
+            Self::Closed
+            | Self::TooManyKeys
+            | Self::KeyCount { .. }
+            | Self::ForeignDecision
+            | Self::UnknownPolicy(_)
+            | Self::EndedLimit
+            | Self::LongKey => false,
             Self::Overloaded
             | Self::DeadlineExceeded
             | Self::BreakerOpen
@@ -74,6 +87,9 @@ impl StoreError {
         match self {
             Self::KeyCount { .. } => Some(KEY_COUNT.0),
             Self::ForeignDecision => Some(FOREIGN_DECISION.0),
+            Self::UnknownPolicy(_) => Some(UNKNOWN_POLICY.0),
+            Self::EndedLimit => Some(ENDED_LIMIT.0),
+            Self::LongKey => Some(LONG_KEY.0),
             _ => None,
         }
     }
@@ -102,6 +118,24 @@ impl fmt::Display for StoreError {
                 return write!(
                     f,
                     "the decision was made by a rate limit with other counters: refund it by the limiter that has made it {FOREIGN_DECISION}"
+                );
+            }
+            Self::UnknownPolicy(name) => {
+                return write!(
+                    f,
+                    "the rate limit has no policy of the name {name:?}: give one of those that it was built with {UNKNOWN_POLICY}"
+                );
+            }
+            Self::EndedLimit => {
+                return write!(
+                    f,
+                    "the limit has ended when it begins: give an end that is still to come, or none {ENDED_LIMIT}"
+                );
+            }
+            Self::LongKey => {
+                return write!(
+                    f,
+                    "the key is longer than 1024 bytes as it is stored: set limits for keys with fewer parts {LONG_KEY}"
                 );
             }
             Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",

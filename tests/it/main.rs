@@ -26,6 +26,7 @@ mod grpc;
 mod head;
 mod hyper_server;
 mod keys;
+mod limits;
 mod locks;
 mod login_example;
 mod logs;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::key::{self, ForwardedHeader, KeyError, NetworkError, TrustedProxies};
-use tollgate::{Key, Limiter, MemoryStore, OpenError, Policy, PolicyError, RateLimitLayer};
+use tollgate::{Key, Limit, Limiter, MemoryStore, OpenError, Policy, PolicyError, RateLimitLayer};
 use tower::Layer;
 
 use crate::support::{capture_log, clock, from, get, hello, login_in_memory, memory, send};
@@ -203,6 +203,19 @@ async fn foreign_decision() -> tollgate::StoreError {
     other.refund(&decision).await.unwrap_err()
 }
 
+/// Limits that can't be set.
+async fn limits() -> [tollgate::StoreError; 3] {
+    let limiter = Limiter::new(Policy::fixed(3, 60).name("p")).store(&MemoryStore::new());
+    let key = Key::new("user", 1);
+    let long = (0..200).fold(key.clone(), |key, n| key.and("part", n));
+    let ended = Limit::BLOCKED.ends_after(Duration::ZERO);
+    [
+        limiter.set_limit("q", &key, 1).await.unwrap_err(),
+        limiter.set_limit("p", &key, ended).await.unwrap_err(),
+        limiter.set_limit("p", &long, 1).await.unwrap_err(),
+    ]
+}
+
 /// The lines that warn of counters which two limits share.
 async fn warnings() -> Vec<String> {
     let log = capture_log();
@@ -277,7 +290,14 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));
     }
-    for error in [too_many_keys().await, foreign_decision().await] {
+    let [unknown, ended, long] = limits().await;
+    for error in [
+        too_many_keys().await,
+        foreign_decision().await,
+        unknown,
+        ended,
+        long,
+    ] {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));
     }

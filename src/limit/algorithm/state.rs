@@ -11,7 +11,7 @@ use super::taken::Taken;
 use super::token_bucket::{Bucket, Rate};
 use crate::limit::few::Few;
 use crate::limit::timestamp::millis;
-use crate::limit::{Algorithm, Policy, Timestamp};
+use crate::limit::{Algorithm, InForce, Policy, Timestamp};
 
 /// What a key has used under a policy, as of the instant of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(crate) struct Found {
     pub(crate) state: State,
     /// Until when the key is blocked, if it is.
     pub(crate) blocked_until: Option<Timestamp>,
+    /// The limit that it was held to, when it was set at run time.
+    pub(crate) in_force: Option<InForce>,
 }
 
 impl Found {
@@ -45,6 +47,7 @@ impl Found {
             fits,
             state,
             blocked_until: None,
+            in_force: None,
         }
     }
 }
@@ -76,14 +79,20 @@ pub(crate) fn charge(
             _ if !fits || is_refused_by(policy, true) => state.refuse(cost),
             _ => {}
         }
-        Found::new(fits, state)
+        Found {
+            in_force: policy.in_force(),
+            ..Found::new(fits, state)
+        }
     });
     with_blocks(parts, found)
 }
 
 /// What a charge would find, without making it.
 pub(crate) fn look(parts: &Few<(&Policy, State)>, cost: u32, now: Timestamp) -> Few<Found> {
-    let found = parts.map(|(policy, state)| Found::new(state.fits(policy, cost, now), *state));
+    let found = parts.map(|(policy, state)| Found {
+        in_force: policy.in_force(),
+        ..Found::new(state.fits(policy, cost, now), *state)
+    });
     with_blocks(parts, found)
 }
 
@@ -95,7 +104,10 @@ fn with_blocks(parts: &Few<(&Policy, State)>, mut found: Few<Found>) -> Few<Foun
     let blocks = parts.iter().zip(found.iter());
     let blocks: Vec<_> = blocks
         .filter_map(|((policy, _), found)| match found.state {
-            State::Block(block) => Some((*policy, found.fits, block.until(policy))),
+            State::Block(block) => {
+                let until = block.until(policy).filter(|_| !policy.is_exempt());
+                Some((*policy, found.fits, until))
+            }
             _ => None,
         })
         .collect();
@@ -171,6 +183,7 @@ impl State {
     pub(crate) fn fits(&self, policy: &Policy, cost: u32, now: Timestamp) -> bool {
         let limit = policy.limit();
         cost == 0
+            || policy.is_exempt()
             || match self {
                 Self::Window(usage) => usage.fits(limit, cost),
                 Self::Pair(pair) => pair.fits(limit, cost, moment(policy, now)),
@@ -253,25 +266,52 @@ impl State {
         }
     }
 
-    /// Units that are left, from 0 to the limit.
+    /// Units that are left, from 0 to the limit; `u32::MAX` when there is none.
     pub(crate) fn remaining(&self, policy: &Policy, now: Timestamp) -> u32 {
+        if policy.is_exempt() {
+            return u32::MAX;
+        }
         let left = u64::from(policy.limit()).saturating_sub(self.used(policy, now));
         u32::try_from(left).unwrap_or(u32::MAX)
     }
 
     /// The time until `cost` units fit, if nobody else uses the key: zero when they do now, `None` when they never do.
+    ///
+    /// A limit that ends by then is followed by the next one. Where that takes a search for another event, or other rates, it may
+    /// be told somewhat late, or of a bucket early.
     pub(crate) fn fits_after(
         &self,
         policy: &Policy,
         cost: u32,
         now: Timestamp,
     ) -> Option<Duration> {
-        let limit = policy.limit();
-        if cost > limit {
-            return None;
+        let under_this = self.fits_under(policy, cost, now);
+        let Some((end, next)) = policy.until() else {
+            return under_this;
+        };
+        let until_end = end.saturating_duration_since(now);
+        if under_this.is_some_and(|wait| wait < until_end) {
+            return under_this;
         }
+        let mut state = *self;
+        if let Self::Log(log) = &mut state
+            && cost <= policy.limit()
+        {
+            // It was searched for under this limit.
+            log.leaves = None;
+        }
+        let under_next = state.fits_under(&next, cost, now)?;
+        Some(under_next.max(until_end))
+    }
+
+    /// The same under a limit that does not end.
+    fn fits_under(&self, policy: &Policy, cost: u32, now: Timestamp) -> Option<Duration> {
+        let limit = policy.limit();
         if self.fits(policy, cost, now) {
             return Some(Duration::ZERO);
+        }
+        if cost > limit {
+            return None;
         }
         let millis = match self {
             Self::Window(_) => policy.span(now).end.millis_since(now),
@@ -300,10 +340,14 @@ impl State {
     /// left it is also at least as long as what is left takes to be earned, so that a client which spreads what is left
     /// over it keeps the policy's pace, and never longer than the policy's window.
     pub(crate) fn effective_window(&self, policy: &Policy, now: Timestamp) -> Duration {
-        if let Self::Window(_) = self {
-            return self.reset_after(policy, now);
-        }
         let remaining = self.remaining(policy, now);
+        if let Self::Window(_) = self {
+            let end = self.reset_after(policy, now);
+            // A limit that ends is followed by another one, sooner or later than the window.
+            let has_end = remaining == 0 && policy.until().is_some();
+            let more_after = has_end.then(|| self.fits_after(policy, 1, now));
+            return more_after.flatten().unwrap_or(end);
+        }
         let more_after = remaining
             .checked_add(1)
             .and_then(|cost| self.fits_after(policy, cost, now))

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod constructors;
+mod limits;
 mod policies;
 #[expect(
     clippy::module_inception,

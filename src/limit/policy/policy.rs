@@ -8,7 +8,7 @@ use super::PolicyError;
 use crate::limit::algorithm::block::Blocking;
 use crate::limit::algorithm::{LONGEST_WAY, Span};
 use crate::limit::timestamp::{millis, seconds_ceil};
-use crate::limit::{Algorithm, Timestamp};
+use crate::limit::{Algorithm, InForce, Timestamp};
 
 /// Ten years of 366 days: long enough for any quota, short enough for every field and column.
 pub(super) const LONGEST_WINDOW: Duration = Duration::from_hours(10 * 366 * 24);
@@ -52,13 +52,15 @@ pub struct Policy {
     is_named: bool,
     algorithm: Algorithm,
     /// What may be used at once: of a token bucket the burst.
-    limit: u32,
+    pub(super) limit: u32,
     /// What comes back in each period: of a token bucket the rate, otherwise the limit.
-    rate: u32,
+    pub(super) rate: u32,
     /// The window, of a token bucket that of its rate.
     period: Duration,
     is_leased: bool,
     pub(super) blocking: Option<Blocking>,
+    /// The limit that was set at run time for the key that this is about, if one was.
+    pub(super) in_force: Option<InForce>,
 }
 
 impl Policy {
@@ -100,6 +102,7 @@ impl Policy {
             period,
             is_leased: true,
             blocking: None,
+            in_force: None,
         }
     }
 
@@ -218,12 +221,6 @@ impl Policy {
         self.algorithm
     }
 
-    /// The units that a window admits; of a token bucket its burst.
-    #[must_use]
-    pub fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// The time in which the limit comes back, in whole milliseconds: the length of the window; of a month 31 days; of a
     /// token bucket the time that an empty one takes to fill.
     #[must_use]
@@ -231,6 +228,7 @@ impl Policy {
         if self.algorithm != Algorithm::TokenBucket || self.rate == self.limit {
             return self.period;
         }
+        // A limit that is set at run time leaves it.
         let millis = self.refill_millis(self.limit);
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
             .max(Duration::from_millis(1))
@@ -238,11 +236,6 @@ impl Policy {
 
     fn refill_millis(&self, burst: u32) -> u128 {
         (self.period.as_millis() * u128::from(burst)).div_ceil(u128::from(self.rate.max(1)))
-    }
-
-    /// The units that come back in each period.
-    pub(crate) fn rate(&self) -> u32 {
-        self.rate
     }
 
     /// What the rate is about; without a rate of its own the window.
@@ -285,14 +278,14 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, algorithm) = (&self.name, self.algorithm);
-        write!(f, "{name}: {} per ", self.rate)?;
+        let (name, algorithm, rate) = (&self.name, self.algorithm, self.rate());
+        write!(f, "{name}: {rate} per ")?;
         if algorithm.is_calendar() {
             write!(f, "{algorithm}, UTC")?;
         } else {
             write!(f, "{}", Spoken(self.period))?;
-            if self.rate != self.limit {
-                write!(f, " with bursts of {}", self.limit)?;
+            if rate != self.limit() {
+                write!(f, " with bursts of {}", self.limit())?;
             }
             write!(f, ", {algorithm}")?;
         }

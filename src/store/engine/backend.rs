@@ -2,10 +2,12 @@
 
 use super::{Calls, UsageAsk, UsagePage};
 use crate::clock::Clock;
-use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::{Charge, GiveBack, Outcome, Part, Reset, StoreError};
+use crate::limit::{InForce, Timestamp};
+use crate::store::{
+    Charge, GiveBack, Limits, LimitsAsk, Outcome, Part, Reset, SetLimit, StoreError,
+};
 
 /// The part of a store that reads and writes: the engine calls it from one thread, one call at a time, and never drops
 /// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of
@@ -52,6 +54,13 @@ pub(in crate::store) trait Backend: Send + 'static {
         after: Option<Cursor>,
     ) -> Result<UsagePage, StoreError>;
 
+    /// Sets a limit, or removes it, and says whether there was one. A charge is held to what was set before it, in the same
+    /// transaction.
+    async fn set_limit(&mut self, set: &SetLimit) -> Result<bool, StoreError>;
+
+    /// The limits that are set.
+    async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError>;
+
     /// Whether the counters were lost since this was last asked, all of them: their file was deleted, say.
     fn take_lost(&mut self) -> bool;
 
@@ -95,6 +104,8 @@ pub(in crate::store) struct Grant {
     pub(in crate::store) units: u32,
     /// The counter after it, with the units counted as used.
     pub(in crate::store) usage: Usage,
+    /// The limit that they were granted under, when it was set at run time.
+    pub(in crate::store) in_force: Option<InForce>,
 }
 
 /// Where a page ended.

@@ -11,12 +11,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::breaker::Breaker;
 use super::calls::{CallQueue, Taken as CallTaken};
+use super::limits::LimitsJob;
 use super::queue::{Queue, Waiter};
 use super::usage::UsageJob;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
 use crate::store::health::{DecidedWithout, Health};
-use crate::store::{Call, Charge, GiveBack, Outcome, Part, Reply, Reset, StoreError};
+use crate::store::{Call, Charge, GiveBack, Outcome, Part, Reply, Reset, SetLimit, StoreError};
 
 /// What a busy server has in flight, times ten. Beyond it the writer is so far behind that waiting does not help.
 pub(in crate::store) const QUEUE_LENGTH: usize = 8_192;
@@ -66,6 +67,8 @@ pub(super) enum Job {
     Reset(Reset),
     Sweep,
     Usage(Arc<UsageJob>),
+    SetLimit(SetLimit),
+    Limits(Arc<LimitsJob>),
     Close,
 }
 

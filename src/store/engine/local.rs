@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::clock::Clock;
 use crate::store::health::DecidedWithout;
 use crate::store::memory::Memory;
-use crate::store::{Charge, GiveBack, Outcome, Reset};
+use crate::store::{Charge, GiveBack, Outcome, Reset, SetLimit};
 
 /// Counters of this process alone, for the time of an outage: all limiters on the store share them.
 pub(crate) struct Local {
@@ -40,6 +40,23 @@ impl Local {
     /// Takes back what was charged here and not used.
     pub(crate) fn give_back(&self, units: &[GiveBack]) {
         self.memory().give_back(units);
+    }
+
+    /// Sets a limit as it was set in the store.
+    pub(super) fn set_limit(&self, set: &SetLimit) {
+        self.memory().set_limit(set);
+    }
+
+    /// Takes in which limits the store has found in force, so that they hold also without it.
+    pub(super) fn learn_limits(&self, charge: &Charge, outcome: &Outcome) {
+        let is_limited = outcome.of_policies().any(|found| found.in_force.is_some());
+        if !is_limited && self.memory.get().is_none() {
+            return;
+        }
+        let found = charge.parts.iter().zip(outcome.found.iter());
+        for (part, found) in found.filter(|(part, _)| !part.is_block()) {
+            self.memory().learn_limit(part, found.in_force, outcome.at);
+        }
     }
 
     pub(super) fn reset(&self, reset: &Reset) {

@@ -10,6 +10,7 @@ mod breaker;
 mod calls;
 mod inbox;
 mod leases;
+mod limits;
 mod local;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -30,12 +31,13 @@ pub(super) use self::calls::Calls;
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
+use self::limits::LimitsJob;
 use self::local::Local;
 pub(super) use self::usage::{By, UsageAsk, UsagePage};
 use self::usage::{Counts, UsageJob};
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
-use super::{Call, Charge, GiveBack, Outcome, Reply, Reset, StoreError};
+use super::{Call, Charge, GiveBack, Limits, LimitsAsk, Reply, Reset, SetLimit, StoreError};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
@@ -115,7 +117,7 @@ impl Engine {
             }
             #[cfg(feature = "metrics")]
             self.health().meters().charged("lease", 1);
-            return Reply::Ready(Ok(Outcome::of_window(at, spent.usage)));
+            return Reply::Ready(Ok(spent.outcome(at)));
         }
         self.inbox.put_charge(charge.clone())
     }
@@ -178,6 +180,21 @@ impl Engine {
         let job = Arc::new(UsageJob::new(ask, self.inbox.calls.accepted()));
         let reply = self.inbox.put_job(Job::Usage(Arc::clone(&job)));
         answer(reply).await?;
+        Ok(job.take())
+    }
+
+    /// Sets a limit, or removes it, and says whether there was one. The next charge is held to it; of units that were charged
+    /// ahead under another one nothing is spent any more.
+    pub(crate) async fn set_limit(&self, set: SetLimit) -> Result<bool, StoreError> {
+        let count = answer(self.inbox.put_job(Job::SetLimit(set.clone()))).await?;
+        self.local.set_limit(&set);
+        Ok(count > 0)
+    }
+
+    /// The limits that are set.
+    pub(crate) async fn limits(&self, ask: LimitsAsk) -> Result<Limits, StoreError> {
+        let job = Arc::new(LimitsJob::new(ask));
+        answer(self.inbox.put_job(Job::Limits(Arc::clone(&job)))).await?;
         Ok(job.take())
     }
 

@@ -123,6 +123,14 @@ impl Backend for Fake {
         })
     }
 
+    async fn set_limit(&mut self, _: &SetLimit) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn limits(&mut self, _: &LimitsAsk) -> Result<Limits, StoreError> {
+        Ok(Limits::new())
+    }
+
     fn take_lost(&mut self) -> bool {
         false
     }
@@ -201,7 +209,7 @@ impl Bench {
 fn part(key: Key) -> Part {
     let policy = Policy::fixed(1, 1).name("p");
     let counter = policy.counter_name();
-    let rule = Arc::new(Rule::new(counter, policy));
+    let rule = Arc::new(Rule::new(counter, policy.as_name().to_owned(), policy));
     Part { rule, key }
 }
 

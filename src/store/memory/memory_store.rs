@@ -1,19 +1,29 @@
 //! The store, and its handle.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::rows::Rows;
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
+#[cfg(feature = "sqlite")]
+use crate::limit::InForce;
 use crate::limit::Timestamp;
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
-use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
+use crate::store::{
+    Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
+};
+#[cfg(feature = "sqlite")]
+use crate::store::{NewLimit, Part};
 
+/// Limits of another store that are known here: some 10 MB.
+#[cfg(feature = "sqlite")]
+const MOST_LEARNED: usize = 1 << 16;
 /// About 50 MB of keys and counts.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
@@ -87,6 +97,7 @@ pub(crate) struct Memory {
     id: StoreId,
     rows: Mutex<Rows>,
     max_keys: AtomicUsize,
+    has_limits: AtomicBool,
     clock: Arc<OnceLock<Clock>>,
     users: Users,
     health: Health,
@@ -99,6 +110,7 @@ impl Memory {
             id: StoreId::next(),
             rows: Mutex::default(),
             max_keys: AtomicUsize::new(DEFAULT_MAX_KEYS),
+            has_limits: AtomicBool::new(false),
             clock,
             users: Users::default(),
             health: Health::new("memory".to_owned(), DecidedWithout::default()),
@@ -132,12 +144,15 @@ impl Memory {
         let mut rows = self.rows();
         // Read under the lock: an instant that waited for it would look like a clock that has stepped back.
         let at = self.now();
-        rows.charge(charge, at, max_keys)
+        let limited = charge.limited(|part| rows.limits.in_force(part, at));
+        rows.charge(limited.as_ref().unwrap_or(charge), at, max_keys)
     }
 
     pub(crate) fn peek(&self, look: &Charge) -> Outcome {
         let rows = self.rows();
         let at = self.now();
+        let limited = look.limited(|part| rows.limits.in_force(part, at));
+        let look = limited.as_ref().unwrap_or(look);
         let states = look.parts.map(|part| rows.state(part, at));
         let mut found = look.look(at, &states);
         rows.tell_waits(look, &mut found);
@@ -158,12 +173,55 @@ impl Memory {
 
     pub(crate) fn sweep(&self) -> u64 {
         let mut rows = self.rows();
-        let swept = rows.sweep(self.now());
+        let now = self.now();
+        let swept = rows.sweep(now);
+        rows.limits.sweep(now);
         if rows.len() == 0 {
             // What a flood needed once need not be kept for ever.
+            let limits = mem::take(&mut rows.limits);
             *rows = Rows::default();
+            rows.limits = limits;
         }
         swept
+    }
+
+    /// Sets a limit, or removes it, and says whether there was one.
+    pub(crate) fn set_limit(&self, set: &SetLimit) -> bool {
+        let mut rows = self.rows();
+        let was_set = rows.limits.set(set);
+        self.has_limits
+            .store(!rows.limits.is_empty(), Ordering::Relaxed);
+        was_set
+    }
+
+    pub(crate) fn limits(&self, ask: &LimitsAsk) -> Limits {
+        self.rows().limits.list(ask)
+    }
+
+    /// Takes in what another store has said of the limit that is in force for a part.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn learn_limit(&self, part: &Part, in_force: Option<InForce>, now: Timestamp) {
+        if in_force.is_none() && !self.has_limits.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut rows = self.rows();
+        let known = rows.limits.in_force(part, now);
+        let units = |in_force: Option<InForce>| in_force.map(|in_force| in_force.units);
+        let has_no_room = in_force.is_some() && rows.limits.len() >= MOST_LEARNED;
+        if units(known) == units(in_force) || has_no_room {
+            return;
+        }
+        rows.limits.set(&SetLimit {
+            filed_under: part.rule.limits.clone(),
+            key: Some(part.key.clone()),
+            limit: in_force.map(|in_force| NewLimit {
+                units: in_force.units,
+                ends_at: in_force.until.map(|until| until.at),
+            }),
+            now,
+        });
+        self.has_limits
+            .store(!rows.limits.is_empty(), Ordering::Relaxed);
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {

@@ -2,6 +2,7 @@
 
 mod memory_store;
 mod rows;
+mod set_limits;
 
 pub(super) use self::memory_store::Memory;
 pub use self::memory_store::MemoryStore;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::set_limits::SetLimits;
 use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
@@ -22,6 +23,7 @@ const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Rows {
+    pub(super) limits: SetLimits,
     counters: HashMap<Place, Row>,
     /// The events of all rows beyond the first of each.
     events: usize,

@@ -43,7 +43,9 @@ pub use self::usage_query::UsageQuery;
 use super::contract::sealed::{Handle, Sealed};
 use super::engine::{Backend, Batch, Calls, Charged, Cursor, Engine, Page, UsageAsk, UsagePage};
 use super::merge::Merged;
-use super::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle};
+use super::{
+    Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
+};
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
@@ -328,6 +330,16 @@ impl Backend for Sqlite {
     ) -> Result<UsagePage, StoreError> {
         self.database.notice_loss().await;
         tables::usage(&mut self.database, ask, after).await
+    }
+
+    async fn set_limit(&mut self, set: &SetLimit) -> Result<bool, StoreError> {
+        self.database.notice_loss().await;
+        tables::limits::set(&mut self.database, set).await
+    }
+
+    async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError> {
+        self.database.notice_loss().await;
+        tables::limits::list(&mut self.database, ask).await
     }
 
     fn take_lost(&mut self) -> bool {

@@ -187,8 +187,9 @@ impl Room {
         let Batch { charges, ahead } = batch;
         let mut merged = Merged::of(charges.iter(), ahead, now);
         let mut admitted = vec![true; charges.len()];
+        let mut limited = None;
         if !self.has_room_for(merged.len() as u64) {
-            admitted = self.make_room(database, charges, now).await?;
+            (admitted, limited) = self.make_room(database, charges, now).await?;
             let rest = charges
                 .iter()
                 .zip(&admitted)
@@ -216,6 +217,7 @@ impl Room {
             answers, grants, ..
         } = merged.charged(&applied);
         let mut answers = answers.into_iter();
+        let charges = limited.as_deref().unwrap_or(charges);
         let answer = |(charge, has_room): (&Charge, bool)| {
             let answer = if has_room { answers.next() } else { None };
             answer.unwrap_or_else(|| without_room(charge, now))
@@ -237,29 +239,30 @@ impl Room {
         })
     }
 
-    /// Deletes rows until the charges have room. Says which of them have it: all, or else those that have a row.
+    /// Deletes rows until the charges have room. Says which of them have it: all, or else those that have a row; and what the
+    /// charges are under limits that were set at run time, if any were.
     async fn make_room(
         &mut self,
         database: &mut Database,
         charges: &[Charge],
         now: Timestamp,
-    ) -> Result<Vec<bool>, StoreError> {
-        let is_known = ledger::known(database, charges, now).await?;
+    ) -> Result<(Vec<bool>, Option<Vec<Charge>>), StoreError> {
+        let (is_known, limited) = ledger::known(database, charges, now).await?;
         if self.has_room_for(new_rows(charges, &is_known, now)) {
-            return Ok(vec![true; charges.len()]);
+            return Ok((vec![true; charges.len()], None));
         }
         if self.is_known_full(now) {
-            return Ok(is_known);
+            return Ok((is_known, limited));
         }
         self.evict(database, now, new_rows(charges, &is_known, now))
             .await?;
         // What was evicted may be of this batch.
-        let is_known = ledger::known(database, charges, now).await?;
+        let (is_known, limited) = ledger::known(database, charges, now).await?;
         if self.has_room_for(new_rows(charges, &is_known, now)) {
-            return Ok(vec![true; charges.len()]);
+            return Ok((vec![true; charges.len()], None));
         }
         self.full_at = Some(now);
-        Ok(is_known)
+        Ok((is_known, limited))
     }
 
     async fn evict(

@@ -4,6 +4,7 @@ mod algorithms;
 mod blocks;
 mod clocks;
 mod giving_back;
+mod limits;
 mod model;
 mod properties;
 mod several;
@@ -15,7 +16,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 pub(super) use self::{
-    algorithms::*, blocks::*, clocks::*, giving_back::*, properties::*, several::*, windows::*,
+    algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*, properties::*, several::*,
+    windows::*,
 };
 use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
 use crate::clock::ManualClock;
@@ -141,7 +143,11 @@ impl Subject {
 }
 
 pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
-    let rule = Rule::new(policy.counter_name(), policy.clone());
+    let rule = Rule::new(
+        policy.counter_name(),
+        policy.as_name().to_owned(),
+        policy.clone(),
+    );
     Part {
         rule: Arc::new(rule),
         key: key.clone(),
@@ -233,6 +239,18 @@ macro_rules! contract_suite {
             a_bucket_takes_nothing_back_from_ahead_of_a_clock_that_stepped_back,
             what_was_reset_stays_until_it_expires_and_no_longer,
             giving_back_is_as_if_it_had_never_been_charged,
+            a_limit_that_is_set_holds_from_the_next_charge_on,
+            a_blocked_key_and_an_exempt_one_are_the_two_ends,
+            an_exempt_key_passes_a_block,
+            the_limit_of_a_policy_is_for_keys_without_their_own,
+            a_limit_ends_when_it_says,
+            a_wait_outlasts_a_block_and_what_it_leaves,
+            limits_of_several_policies_are_told_apart,
+            a_limit_outlasts_a_change_of_the_window,
+            limits_are_listed_a_page_at_a_time,
+            a_sweep_deletes_limits_that_have_ended_and_no_others,
+            a_reset_leaves_limits,
+            limits_that_are_set_decide_like_a_model,
             each_algorithm_decides_like_its_model,
             several_policies_decide_like_their_models,
             a_batch_is_answered_like_a_sequence,

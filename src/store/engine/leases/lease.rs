@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::limit::Timestamp;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Span, Taken};
+use crate::limit::{InForce, Timestamp};
 use crate::store::engine::backend::Ahead;
 use crate::store::{GiveBack, Part};
 
@@ -16,7 +16,10 @@ const LONG: Duration = Duration::from_secs(4);
 
 /// What was taken for a key, and how much of it is left.
 pub(super) struct Lease {
+    /// That of the policy which asks.
     pub(super) limit: u32,
+    /// What was set at run time in its place, at the last grant.
+    pub(super) in_force: Option<InForce>,
     pub(super) span: Span,
     /// The counter after the last grant, with all that is left of the lease counted as used.
     pub(super) usage: Usage,
@@ -46,6 +49,7 @@ impl Lease {
     pub(super) fn new(part: &Part, now: Timestamp) -> Self {
         Self {
             limit: part.policy().limit(),
+            in_force: None,
             span: part.span(now),
             usage: Usage::default(),
             left: 0,
@@ -58,9 +62,14 @@ impl Lease {
         }
     }
 
-    /// Only in its own window, and not before it was taken: a clock that has stepped back would spend it in the past.
+    /// Only in its own window, and not before it was taken: a clock that has stepped back would spend it in the past. And only as
+    /// long as the limit that it was taken under.
     pub(super) fn is_in_force(&self, limit: u32, now: Timestamp) -> bool {
-        self.limit == limit && self.taken_at <= now && now < self.span.end
+        let has_ended = || {
+            let until = self.in_force.and_then(|in_force| in_force.until);
+            until.is_some_and(|until| until.at <= now)
+        };
+        self.limit == limit && self.taken_at <= now && now < self.span.end && !has_ended()
     }
 
     /// Whether units of the lease came from there.

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use self::lease::{Lease, More};
 use super::backend::{Ahead, Grant};
-use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::store::{Charge, GiveBack, Part, Reset};
+use crate::limit::{InForce, Timestamp};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reset, SetLimit};
 
 /// Threads that charge different keys seldom meet.
 const SHARDS: usize = 16;
@@ -41,9 +41,17 @@ pub(super) struct Leases {
 /// Units that were spent in memory.
 pub(super) struct Spent {
     /// The counter after it.
-    pub(super) usage: Usage,
+    usage: Usage,
+    /// The limit that was set at run time, if one was.
+    in_force: Option<InForce>,
     /// Whether it is time to ask for more.
     pub(super) is_half_empty: bool,
+}
+
+impl Spent {
+    pub(super) fn outcome(&self, at: Timestamp) -> Outcome {
+        Outcome::of_window(at, self.usage, self.in_force)
+    }
 }
 
 impl Leases {
@@ -66,6 +74,7 @@ impl Leases {
         usage.used = usage.used.saturating_sub(u64::from(lease.left));
         Some(Spent {
             usage,
+            in_force: lease.in_force,
             is_half_empty,
         })
     }
@@ -160,9 +169,15 @@ impl Leases {
             return;
         };
         let is_same = lease.span == grant.span && lease.usage.epoch == grant.usage.epoch;
-        if !is_same {
+        let limit = grant
+            .in_force
+            .map_or(Some(lease.limit), |in_force| in_force.units);
+        let is_over = limit.is_some_and(|limit| grant.usage.used > u64::from(limit));
+        if !is_same || is_over {
+            // Of what was left under a higher limit nothing is to be had any more.
             lease.left = 0;
         }
+        lease.in_force = grant.in_force;
         lease.span = grant.span;
         lease.usage = grant.usage;
         lease.left = lease.left.saturating_add(grant.units);
@@ -196,6 +211,25 @@ impl Leases {
             });
         }
         units
+    }
+
+    /// Takes out the leases of keys whose limit was set or removed, and what is left of them.
+    pub(super) fn take_of(&self, set: &SetLimit) -> Vec<GiveBack> {
+        let is_meant = |part: &Part| {
+            let is_key = set.key.as_ref().is_none_or(|key| *key == part.key);
+            is_key && part.rule.limits == set.filed_under
+        };
+        let mut rests = Vec::new();
+        for shard in &self.shards {
+            lock(shard).retain(|part, lease| {
+                let is_meant = is_meant(part);
+                if is_meant {
+                    rests.extend(lease.give_back(part));
+                }
+                !is_meant
+            });
+        }
+        rests
     }
 
     /// Whether there may be something to give back.

@@ -25,6 +25,7 @@ fn grant(ahead: &Ahead, units: u32, used: u64, millis: i64) -> Grant {
             used,
             ..Usage::default()
         },
+        in_force: None,
     }
 }
 

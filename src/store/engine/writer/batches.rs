@@ -40,7 +40,8 @@ impl<B: Backend> Writer<B> {
             if let State::Window(usage) = &mut found.state {
                 let unspent = self.leases.unspent(part, part.span(at), usage.epoch);
                 usage.used = usage.used.saturating_sub(u64::from(unspent));
-                let fits = found.state.fits(part.policy(), look.cost, at);
+                let policy = part.policy().with_limit(found.in_force);
+                let fits = found.state.fits(&policy, look.cost, at);
                 found.fits = fits && found.blocked_until.is_none();
             }
         }
@@ -67,7 +68,7 @@ impl<B: Backend> Writer<B> {
             }
             #[cfg(feature = "metrics")]
             inbox.health.meters().charged("lease", 1);
-            Some(Outcome::of_window(now, spent.usage))
+            Some(spent.outcome(now))
         });
         let parts = queue.asks.iter().flat_map(|charge| charge.parts.iter());
         let rests = parts.filter_map(|part| leases.take_rest(part));
@@ -108,6 +109,14 @@ impl<B: Backend> Writer<B> {
         self.tell_breaker(charged.is_ok(), &queue.waiters);
         // Before anybody is answered: the next charge finds the lease.
         self.install(&ahead, charged.as_ref().ok());
+        if let Ok(charged) = &charged {
+            let answered = queue.asks.iter().zip(&charged.answers);
+            for (charge, answer) in answered {
+                if let Ok(outcome) = answer {
+                    self.local.learn_limits(charge, outcome);
+                }
+            }
+        }
         let answers = charged.map(|charged| charged.answers);
         #[cfg(feature = "metrics")]
         if let Ok(answers) = &answers {

@@ -35,7 +35,7 @@ impl<B: Backend> Writer<B> {
         for (job, waiter) in jobs {
             if matches!(job, Job::Close) {
                 self.jobs.retain_mut(|running| {
-                    let is_question = matches!(running.job, Job::Usage(_));
+                    let is_question = matches!(running.job, Job::Usage(_) | Job::Limits(_));
                     if is_question {
                         running.waiter.answer(Err(StoreError::Closed));
                     }
@@ -109,6 +109,14 @@ impl<B: Backend> Writer<B> {
                         ..Page::default()
                     })
                 }
+                Job::SetLimit(set) => Ok(Page {
+                    count: u64::from(backend.set_limit(set).await?),
+                    ..Page::default()
+                }),
+                Job::Limits(job) => {
+                    job.set(backend.limits(&job.ask).await?);
+                    Ok(Page::default())
+                }
                 Job::Close => Ok(Page::default()),
             }
         };
@@ -131,6 +139,11 @@ impl<B: Backend> Writer<B> {
                     });
                     // They were counted as used, and were not.
                     count = count.saturating_sub(unspent);
+                }
+                if let Job::SetLimit(set) = &running.job {
+                    // They were charged under another limit. Before it is answered: the next charge asks the backend.
+                    let rests = self.leases.take_of(set);
+                    self.give_back(&rests, [&mut [], &mut []]).await;
                 }
                 running.count += count;
                 running.after = page.next;

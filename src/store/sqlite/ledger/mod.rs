@@ -1,25 +1,36 @@
 //! A batch of charges that one statement can't decide: its rows are read, `limit` decides, the rows are written back. All
 //! of it is one transaction, in two calls.
 //!
-//! `states.rs` holds the batch's states between reading and writing, `waits.rs` finds when refused charges fit.
+//! `reading.rs` reads, `states.rs` holds the batch's states until they are written, `waits.rs` finds when refused charges fit.
 
+mod reading;
 mod states;
 mod waits;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use sqlx::sqlite::SqliteRow;
+
 use self::states::Ledger;
 use super::Database;
-use super::tables::{buckets, events, windows};
+use super::tables::{buckets, events, limits, windows};
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
 use crate::store::{Charge, Outcome, StoreError};
 
-/// Reads all states of a batch. `$1` to `$3` are arrays for the three tables, `$4` is now.
-static READ: LazyLock<String> =
-    LazyLock::new(|| [windows::SELECT, events::SELECT, buckets::SELECT].join(";"));
-/// The same as one transaction, which sees the three tables at one moment. It needs no lock.
+/// Reads all states of a batch, and the limits that were set at run time. `$1` to `$3` are arrays for the three tables of states,
+/// `$4` is now, `$5` is an array for the limits.
+static READ: LazyLock<String> = LazyLock::new(|| {
+    let tables = [
+        windows::SELECT,
+        events::SELECT,
+        buckets::SELECT,
+        limits::SELECT,
+    ];
+    tables.join(";")
+});
+/// The same as one transaction, which sees the tables at one moment. It needs no lock.
 static LOOK: LazyLock<String> = LazyLock::new(|| format!("BEGIN;{};COMMIT", *READ));
 /// The same, with the write lock taken first: a transaction that reads and then writes would be refused at once when
 /// another process has written in between.
@@ -92,7 +103,13 @@ async fn charge_in_transaction(
     clock: &Clock,
     cap: Option<Cap>,
 ) -> Result<Option<Batch>, StoreError> {
-    let mut ledger = begin(database, charges, clock).await?;
+    let (mut ledger, rows) = begin(database, charges, clock).await?;
+    let limited = ledger.limited(charges);
+    let charges = limited.as_deref().unwrap_or(charges);
+    if limited.is_some() {
+        ledger = Ledger::of(charges, ledger.now());
+        ledger.read(&rows)?;
+    }
     ledger.mend(database).await?;
     let mut answers = ledger.decide(charges, cap);
     if ledger.is_short && cap.is_some_and(|cap| !cap.is_last_attempt) {
@@ -117,7 +134,7 @@ async fn begin<'a>(
     database: &mut Database,
     charges: &'a [Charge],
     clock: &Clock,
-) -> Result<Ledger<'a>, StoreError> {
+) -> Result<(Ledger<'a>, Vec<SqliteRow>), StoreError> {
     for _ in 0..ATTEMPTS {
         let asked_at = clock::monotonic();
         let now = clock.now();
@@ -128,7 +145,7 @@ async fn begin<'a>(
         let waited = clock::monotonic().duration_since(asked_at);
         if waited.max(clock.now().saturating_duration_since(now)) < LATEST_LOCK {
             ledger.read(&rows)?;
-            return Ok(ledger);
+            return Ok((ledger, rows));
         }
         database.roll_back().await;
     }
@@ -144,6 +161,12 @@ pub(super) async fn look(
     let mut ledger = Ledger::of(looks, now);
     let rows = database.fetch_all(ledger.bound(&LOOK)?).await?;
     ledger.read(&rows)?;
+    let limited = ledger.limited(looks);
+    let looks = limited.as_deref().unwrap_or(looks);
+    if limited.is_some() {
+        ledger = Ledger::of(looks, now);
+        ledger.read(&rows)?;
+    }
     let mut answers = Vec::with_capacity(looks.len());
     for (index, look) in looks.iter().enumerate() {
         let found = look.look(now, &ledger.states(look, index));
@@ -159,14 +182,15 @@ pub(super) async fn look(
     answers.into_iter().collect()
 }
 
-/// Which of the charges have all the rows that they would write to.
+/// Which of the charges have all the rows that they would write to, and the charges under the limits that were set at run time,
+/// if any were.
 pub(super) async fn known(
     database: &mut Database,
     charges: &[Charge],
     now: Timestamp,
-) -> Result<Vec<bool>, StoreError> {
+) -> Result<(Vec<bool>, Option<Vec<Charge>>), StoreError> {
     let mut ledger = Ledger::of(charges, now);
     let rows = database.fetch_all(ledger.bound(&READ)?).await?;
     ledger.read(&rows)?;
-    Ok(ledger.known())
+    Ok((ledger.known(), ledger.limited(charges)))
 }

@@ -3,9 +3,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
-
 use super::Cap;
 use super::waits::Wait;
 use crate::limit::Timestamp;
@@ -15,14 +12,12 @@ use crate::limit::algorithm::{Found, Span, State};
 use crate::limit::few::Few;
 use crate::store::sqlite::Database;
 use crate::store::sqlite::room::Hold;
-use crate::store::sqlite::tables::{
-    Slot, buckets, decoding, events, fault, json, unsigned, windows,
-};
+use crate::store::sqlite::tables::{buckets, events, json, limits, unsigned, windows};
 use crate::store::{Charge, Outcome, Part, StoreError};
 
 /// The states of one table, each once.
 pub(super) struct Slots<K, V> {
-    places: HashMap<K, usize>,
+    pub(super) places: HashMap<K, usize>,
     pub(super) entries: Vec<V>,
 }
 
@@ -59,10 +54,11 @@ pub(super) enum Place {
 
 /// The states of a batch, from reading to writing.
 pub(super) struct Ledger<'a> {
-    now: Timestamp,
-    windows: Slots<(&'a str, &'a str, i64), windows::Entry<'a>>,
+    pub(super) now: Timestamp,
+    pub(super) windows: Slots<(&'a str, &'a str, i64), windows::Entry<'a>>,
     pub(super) events: Slots<(&'a str, &'a str), events::Entry<'a>>,
-    buckets: Slots<(&'a str, &'a str), buckets::Entry<'a>>,
+    pub(super) buckets: Slots<(&'a str, &'a str), buckets::Entry<'a>>,
+    pub(super) limits: Slots<(&'a str, &'a str), limits::Entry<'a>>,
     /// For each charge where the states of its parts are.
     pub(super) places: Vec<Few<Place>>,
     pub(super) waits: Vec<Wait>,
@@ -78,6 +74,7 @@ impl<'a> Ledger<'a> {
             windows: Slots::new(),
             events: Slots::new(),
             buckets: Slots::new(),
+            limits: Slots::new(),
             places: Vec::with_capacity(charges.len()),
             waits: Vec::new(),
             new_rows: 0,
@@ -93,6 +90,8 @@ impl<'a> Ledger<'a> {
     fn place(&mut self, part: &'a Part) -> Place {
         let now = self.now;
         let key = (&*part.rule.counter, part.key.as_str());
+        let limits_key = (&*part.rule.limits, part.key.as_str());
+        self.limits.place(limits_key, || limits::Entry::new(part));
         match part.unused(now) {
             State::Window(_) => Place::Window(self.window(part, part.span(now))),
             State::Pair(_) => Place::Pair {
@@ -128,76 +127,8 @@ impl<'a> Ledger<'a> {
         })
     }
 
-    /// A statement that reads, with what it takes.
-    pub(super) fn bound(&self, statement: &'static str) -> Result<Bound, StoreError> {
-        let windows: Vec<_> = self
-            .windows
-            .entries
-            .iter()
-            .map(windows::Entry::look)
-            .collect();
-        let events: Vec<_> = self
-            .events
-            .entries
-            .iter()
-            .map(events::Entry::look)
-            .collect();
-        let buckets: Vec<_> = self
-            .buckets
-            .entries
-            .iter()
-            .map(buckets::Entry::look)
-            .collect();
-        Ok(sqlx::query(statement)
-            .bind(json(&windows)?)
-            .bind(json(&events)?)
-            .bind(json(&buckets)?)
-            .bind(self.now.unix_millis()))
-    }
-
-    pub(super) fn read(&mut self, rows: &[SqliteRow]) -> Result<(), StoreError> {
-        for row in rows {
-            let table: i64 = row.try_get(0).map_err(decoding)?;
-            let index = usize::try_from(unsigned(row, 1)?).unwrap_or(usize::MAX);
-            let slot: Option<&mut dyn Slot> = match table {
-                0 => self.windows.entries.get_mut(index).map(|slot| slot as _),
-                1 => self.events.entries.get_mut(index).map(|slot| slot as _),
-                _ => self.buckets.entries.get_mut(index).map(|slot| slot as _),
-            };
-            slot.ok_or_else(|| fault("a row came back that was not asked for"))?
-                .read(row)?;
-        }
-        Ok(())
-    }
-
-    /// Puts events right that a clock which has stepped back has left ahead, and totals that have become too large; then
-    /// all is read again.
-    pub(super) async fn mend(&mut self, database: &mut Database) -> Result<(), StoreError> {
-        let entries = &self.events.entries;
-        let moved: Vec<_> = entries.iter().filter_map(events::Entry::moved).collect();
-        let mut is_mended = !moved.is_empty();
-        if is_mended {
-            let query = sqlx::query(events::MOVE)
-                .bind(json(&moved)?)
-                .bind(self.now.unix_millis());
-            database.within(query).await?;
-        }
-        for entry in entries {
-            if let Some(excess) = entry.excess() {
-                let (counter, key, _) = entry.look();
-                let query = sqlx::query(events::REBASE)
-                    .bind(counter)
-                    .bind(key)
-                    .bind(excess);
-                database.within(query).await?;
-                is_mended = true;
-            }
-        }
-        if is_mended {
-            let rows = database.within(self.bound(&super::READ)?).await?;
-            self.read(&rows)?;
-        }
-        Ok(())
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
     }
 
     pub(super) fn states(&self, charge: &Charge, index: usize) -> Few<State> {

@@ -3,6 +3,7 @@
 pub(super) mod buckets;
 pub(super) mod calls;
 pub(super) mod events;
+pub(super) mod limits;
 mod resetting;
 mod rows;
 pub(super) mod schema;
@@ -32,7 +33,8 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
         buckets::KEY_PAGE_END,
     ];
     let resets = resets.into_iter().chain(sweeping::statements());
-    resets.chain(calls::statements()).chain(usage::statements())
+    let others = calls::statements().chain(usage::statements());
+    resets.chain(others).chain(limits::statements())
 }
 
 /// The tables with rows that expire.

@@ -5,7 +5,7 @@ use sqlx::{Row, SqliteConnection};
 use crate::store::sqlite::OpenError;
 
 /// The version that this crate writes.
-pub(in crate::store::sqlite) const VERSION: i64 = 4;
+pub(in crate::store::sqlite) const VERSION: i64 = 5;
 /// The oldest version of this crate's schema whose code can work on a file of `VERSION`: a rolled-back deploy goes on.
 const OLDEST_READER: i64 = 1;
 
@@ -18,6 +18,7 @@ SELECT name FROM sqlite_schema WHERE
         'rate_limit_usage', 'rate_limit_event_log', 'rate_limit_bucket_usage', 'rate_limit_refusals'
     )
     OR $1 < 4 AND lower(name) IN ('api_calls', 'api_usage', 'api_call_log', 'api_usage_log')
+    OR $1 < 5 AND lower(name) IN ('rate_limit_limits', 'rate_limit_set_limits')
 LIMIT 1
 ";
 /// Begins the transaction that `CREATE` commits, and tells whether a table of version 2 lacks the column that version 3 has.
@@ -40,6 +41,10 @@ const ADD_SINCE: &str =
 /// at `at`, whole units and parts of one; `since` is when the row began, so that nothing is given back to another one.
 /// The rows whose policy ends in `;block` are of no bucket: they count the refusals in a row that block a key, `used` of them,
 /// the last at `at`. `hold` is how long a row holds out in a database with a cap; see `room.rs`.
+///
+/// `rate_limit_limits` has a row for each limit that was set at run time, under the name of the policy: for a key, or with an
+/// empty key for the policy itself. No `units` are no limit at all, and no `ends_at` is no end. People write here by hand, so that
+/// it checks what a charge counts with.
 ///
 /// `api_calls` has a row for each allowed request that is recorded, in the order of their decisions, so that what is too old is at
 /// the beginning; `id` tells those of one millisecond apart. `api_usage` has their sums for each `day` since 1970: the day comes
@@ -86,6 +91,13 @@ CREATE TABLE IF NOT EXISTS rate_limit_buckets (
     since INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (policy, key)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rate_limit_limits (
+    policy TEXT NOT NULL,
+    key TEXT NOT NULL CHECK (key = '' OR key LIKE '%_:%'),
+    units INTEGER CHECK (units BETWEEN 0 AND 4294967295),
+    ends_at INTEGER,
+    PRIMARY KEY (policy, key)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS api_calls (
     at INTEGER NOT NULL,
     id INTEGER NOT NULL,
@@ -106,6 +118,13 @@ CREATE TABLE IF NOT EXISTS api_usage (
     units INTEGER NOT NULL,
     PRIMARY KEY (day, key, policy, route)
 ) STRICT, WITHOUT ROWID;
+CREATE VIEW IF NOT EXISTS rate_limit_set_limits AS
+SELECT
+    policy,
+    nullif(key, '') AS key,
+    iif(units IS NULL, 'exempt', iif(units = 0, 'blocked', units)) AS \"limit\",
+    strftime('%Y-%m-%dT%H:%M:%fZ', ends_at / 1000.0, 'unixepoch') AS ends_at
+FROM rate_limit_limits;
 CREATE VIEW IF NOT EXISTS api_call_log AS
 SELECT
     strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at,
@@ -138,13 +157,14 @@ SELECT
     used AS refused,
     strftime('%Y-%m-%dT%H:%M:%fZ', at / 1000.0, 'unixepoch') AS at
 FROM rate_limit_buckets WHERE policy LIKE '%;block' AND used > 0;
-CREATE VIEW IF NOT EXISTS rate_limit_usage AS
+DROP VIEW IF EXISTS rate_limit_usage;
+CREATE VIEW rate_limit_usage AS
 SELECT
     policy,
     key,
     strftime('%Y-%m-%dT%H:%M:%fZ', window_start / 1000.0, 'unixepoch') AS window_start,
     used,
-    last_limit AS \"limit\",
+    nullif(last_limit, 9007199254740991) AS \"limit\",
     denied,
     strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch') AS kept_until
 FROM rate_limit_windows;

@@ -1,4 +1,4 @@
-//! Sweeps: expired rows go, a page of a table at a time.
+//! Sweeps: expired rows and limits go, a page of a table at a time.
 
 use std::sync::LazyLock;
 
@@ -18,8 +18,8 @@ const PAGE: i64 = 1_000;
 /// How many rows a page of the table has, how many of those have expired at `$4`, and then the row that ends it when it
 /// is a full one. It reads without the write lock, which most pages do not need.
 const LOOK: &str = "
-SELECT count(*), coalesce(sum(expires_at <= $4), 0), NULL FROM (
-    SELECT expires_at FROM {table}
+SELECT count(*), coalesce(sum({expiry} <= $4), 0), NULL FROM (
+    SELECT {expiry} FROM {table}
     WHERE (policy, key, {third}) > ($1, $2, $3)
     ORDER BY {order} LIMIT $5);
 SELECT policy, key, {third} FROM {table}
@@ -30,17 +30,20 @@ ORDER BY {order} LIMIT 1 OFFSET $5 - 1
 const DELETE: &str = "
 DELETE FROM {table}
 WHERE (policy, key, {third}) > ($1, $2, $3) AND (policy, key, {third}) <= ($4, $5, $6)
-    AND expires_at <= $7
+    AND {expiry} <= $7
 ";
 
 const DELETE_TO_THE_END: &str = "
 DELETE FROM {table}
-WHERE (policy, key, {third}) > ($1, $2, $3) AND expires_at <= $4
+WHERE (policy, key, {third}) > ($1, $2, $3) AND {expiry} <= $4
 ";
 
-/// The statements for each table, in the order of `Table::ALL`: along the primary key, since an index on the expiry would
+/// The statements for each table, in the order of `Table::ALL` and the limits behind them: along the primary key, since an index on the expiry would
 /// cost every charge more than it saves the sweep.
-static STATEMENTS: LazyLock<[Statements; 3]> = LazyLock::new(|| Table::ALL.map(Statements::of));
+static STATEMENTS: LazyLock<[Statements; 4]> = LazyLock::new(|| {
+    let [windows, events, buckets] = Table::ALL.map(Statements::of);
+    [windows, events, buckets, Statements::of_limits()]
+});
 
 struct Statements {
     look: String,
@@ -60,11 +63,20 @@ impl Statements {
             // A bucket has no third column in its key.
             Table::Buckets => ("rate_limit_buckets", "0", "policy, key"),
         };
+        Self::filled(name, third, order, "expires_at")
+    }
+
+    fn of_limits() -> Self {
+        Self::filled("rate_limit_limits", "0", "policy, key", "ends_at")
+    }
+
+    fn filled(name: &str, third: &str, order: &str, expiry: &str) -> Self {
         let filled = |statement: &str| {
             statement
                 .replace("{table}", name)
                 .replace("{third}", third)
                 .replace("{order}", order)
+                .replace("{expiry}", expiry)
         };
         Self {
             look: filled(LOOK),
@@ -138,9 +150,9 @@ pub(in crate::store::sqlite) async fn sweep(
     })
 }
 
-/// Whether a page of counters begins there, and none of what was recorded.
+/// Whether a page of counters begins there, and none of limits or of what was recorded.
 pub(in crate::store::sqlite) fn is_of_counters(cursor: &Cursor) -> bool {
-    cursor.table < STATEMENTS.len()
+    cursor.table < Table::ALL.len()
 }
 
 /// Before the first row of a table.

@@ -1,0 +1,77 @@
+//! Limits that were set at run time, in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
+use crate::limit::{InForce, Key, Limit, StoredLimit, Timestamp};
+use crate::store::Part;
+use crate::store::limits::{Limits, LimitsAsk, SetLimit, Which};
+
+/// The limits of each policy by the texts of keys.
+#[derive(Debug, Default)]
+pub(super) struct SetLimits(HashMap<String, BTreeMap<String, StoredLimit>>);
+
+impl SetLimits {
+    /// Sets a limit, or removes it, and says whether there was one.
+    pub(super) fn set(&mut self, set: &SetLimit) -> bool {
+        let before = match set.limit {
+            Some(new) => {
+                let limit = Limit::of_stored(new.units);
+                let stored = StoredLimit::new(set.key.clone(), limit, new.ends_at);
+                let of_policy = self.0.entry(set.filed_under.clone()).or_default();
+                of_policy.insert(set.key_text().to_owned(), stored)
+            }
+            None => {
+                let of_policy = self.0.get_mut(&set.filed_under);
+                of_policy.and_then(|of_policy| of_policy.remove(set.key_text()))
+            }
+        };
+        before.is_some_and(|before| !before.has_ended(set.now))
+    }
+
+    /// The limit that holds for a part, in place of its policy's own.
+    pub(super) fn in_force(&self, part: &Part, now: Timestamp) -> Option<InForce> {
+        let of_policy = self.0.get(&part.rule.limits)?;
+        let [key, all] = [part.key.as_str(), SetLimit::OF_ALL].map(|key| of_policy.get(key));
+        InForce::of(key, all, part.policy().limit(), now)
+    }
+
+    pub(super) fn list(&self, ask: &LimitsAsk) -> Limits {
+        let Some(of_policy) = self.0.get(&ask.filed_under) else {
+            return Limits::new();
+        };
+        let is_in_force = |stored: &&StoredLimit| !stored.has_ended(ask.now);
+        match &ask.which {
+            Which::Of(key) => {
+                let text = key.as_ref().map_or(SetLimit::OF_ALL, Key::as_str);
+                let stored = of_policy.get(text).filter(is_in_force);
+                stored.into_iter().cloned().collect()
+            }
+            Which::Keys { after, most } => {
+                let after = after.as_ref().map_or(SetLimit::OF_ALL, Key::as_str);
+                let range = (Bound::Excluded(after), Bound::Unbounded);
+                let stored = of_policy.range::<str, _>(range).map(|(_, stored)| stored);
+                let most = usize::try_from(*most).unwrap_or(usize::MAX);
+                stored.filter(is_in_force).take(most).cloned().collect()
+            }
+        }
+    }
+
+    /// Forgets those that have ended.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        self.0.retain(|_, of_policy| {
+            of_policy.retain(|_, stored| !stored.has_ended(now));
+            !of_policy.is_empty()
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(BTreeMap::len).sum()
+    }
+}

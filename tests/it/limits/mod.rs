@@ -1,0 +1,6 @@
+//! Limits that are set at run time.
+
+mod answers;
+mod files;
+mod setting;
+mod sharing;
