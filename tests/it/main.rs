@@ -41,6 +41,7 @@ mod places;
 mod policies;
 mod policies_example;
 mod processes;
+mod quotas_example;
 mod readiness;
 mod refunds;
 mod requests;
