@@ -82,6 +82,16 @@ impl Part {
         &self.rule.policy
     }
 
+    /// Whether the other one is of the same counter, under the same policy.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let is_same_rule = || {
+            let (own, other) = (&self.rule, &other.rule);
+            own == other && own.policy == other.policy && own.is_block == other.is_block
+        };
+        (Arc::ptr_eq(&self.rule, &other.rule) || is_same_rule()) && self.key == other.key
+    }
+
     /// The counter of the refusals that block this one's key, if they do.
     pub(crate) fn block(&self) -> Option<Self> {
         let rule = Arc::clone(self.rule.block.as_ref()?);

@@ -44,6 +44,7 @@ mod processes;
 mod quotas_example;
 mod readiness;
 mod refunds;
+mod refusals;
 mod requests;
 mod routes;
 mod runtimes;

@@ -2,8 +2,8 @@
 
 use super::{Calls, UsageAsk, UsagePage};
 use crate::clock::Clock;
-use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::algorithm::{Span, State};
 use crate::limit::{InForce, Timestamp};
 use crate::store::{
     Charge, GiveBack, Limits, LimitsAsk, Outcome, Part, Reset, SetLimit, StoreError,
@@ -60,6 +60,13 @@ pub(in crate::store) trait Backend: Send + 'static {
 
     /// The limits that are set.
     async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError>;
+
+    /// Counts what was refused without asking, where it is still counted.
+    async fn count_refused(&mut self, attempts: &[Attempts]) -> Result<(), StoreError>;
+
+    /// What became free since `after`, which is what this has told last: units that came back, keys that were reset, limits that
+    /// were set. The first time nothing is.
+    async fn changes(&mut self, after: Option<i64>) -> Result<Changes, StoreError>;
 
     /// Whether the counters were lost since this was last asked, all of them: their file was deleted, say.
     fn take_lost(&mut self) -> bool;
@@ -129,4 +136,63 @@ pub(in crate::store) struct Page {
     pub(in crate::store) kept: u64,
     /// Where the next page starts, when there is one.
     pub(in crate::store) next: Option<Cursor>,
+}
+
+/// Units of a part that were refused without asking the backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Attempts {
+    pub(in crate::store) part: Part,
+    pub(in crate::store) window_start: Timestamp,
+    pub(in crate::store) epoch: u64,
+    pub(in crate::store) units: u64,
+}
+
+impl Attempts {
+    /// Whether they belong to a state that was found.
+    pub(super) fn are_of(&self, part: &Part, at: Timestamp, state: &State) -> bool {
+        let epoch = match state {
+            State::Window(usage) => usage.epoch,
+            State::Pair(pair) => pair.current.epoch,
+            _ => return false,
+        };
+        self.part == *part && self.epoch == epoch && self.window_start == part.span(at).start
+    }
+}
+
+/// What became free of a store.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Changes {
+    /// What to ask after the next time.
+    pub(in crate::store) last: i64,
+    /// `None` when there is more than can be told: anything may have become free.
+    pub(in crate::store) freed: Option<Vec<Freed>>,
+}
+
+/// Keys of which something became free.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) enum Freed {
+    /// Of a counter, from the first key to the last.
+    Keys {
+        counter: String,
+        first: String,
+        last: String,
+    },
+    /// Of all counters whose limits are filed under a name: a key, or with an empty text all of them.
+    Limit { filed_under: String, key: String },
+}
+
+impl Freed {
+    pub(super) fn is_about(&self, part: &Part) -> bool {
+        let text = part.key.as_str();
+        match self {
+            Self::Keys {
+                counter,
+                first,
+                last,
+            } => part.rule.counter == *counter && (&**first..=&**last).contains(&text),
+            Self::Limit { filed_under, key } => {
+                part.rule.limits == *filed_under && (key.is_empty() || key == text)
+            }
+        }
+    }
 }

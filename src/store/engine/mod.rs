@@ -15,6 +15,7 @@ mod local;
 #[cfg(feature = "metrics")]
 mod meters;
 mod queue;
+mod refusals;
 mod sweeper;
 #[cfg(test)]
 mod tests;
@@ -26,13 +27,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(super) use self::backend::{Ahead, Backend, Batch, Charged, Cursor, Grant, Page};
+pub(super) use self::backend::{
+    Ahead, Attempts, Backend, Batch, Changes, Charged, Cursor, Freed, Grant, Page,
+};
 pub(super) use self::calls::Calls;
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::limits::LimitsJob;
 use self::local::Local;
+use self::refusals::Refusals;
 pub(super) use self::usage::{By, UsageAsk, UsagePage};
 use self::usage::{Counts, UsageJob};
 use super::handle::{StoreId, Users};
@@ -49,6 +53,7 @@ pub(crate) struct Engine {
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    refusals: Arc<Refusals>,
     local: Arc<Local>,
     users: Users,
 }
@@ -58,12 +63,14 @@ impl Engine {
     pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
         let clock = Arc::default();
         let leases = Arc::default();
+        let refusals = Arc::default();
         let decided_without = DecidedWithout::default();
         let local = Arc::new(Local::new(Arc::clone(&clock), decided_without.clone()));
         let starter = writer::starter(
             backend,
             Arc::clone(&clock),
             Arc::clone(&leases),
+            Arc::clone(&refusals),
             Arc::clone(&local),
         );
         let inbox = Inbox::new(name.clone(), starter, decided_without);
@@ -73,6 +80,7 @@ impl Engine {
             inbox,
             clock,
             leases,
+            refusals,
             local,
             users: Users::default(),
         }
@@ -108,7 +116,7 @@ impl Engine {
         self.inbox.set_deadline(deadline);
     }
 
-    /// Spends from a lease, and is answered at once; or waits for the writer, unless the store has stopped to answer.
+    /// Spends from a lease, or is known to be over, and is answered at once; or waits for the writer, unless the store has stopped to answer.
     pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         let at = self.now();
         if let Some(spent) = self.leases.spend(charge, at) {
@@ -119,6 +127,11 @@ impl Engine {
             self.health().meters().charged("lease", 1);
             return Reply::Ready(Ok(spent.outcome(at)));
         }
+        if let Some(outcome) = self.refusals.refuse(charge, at) {
+            #[cfg(feature = "metrics")]
+            self.health().meters().charged("refusal", 1);
+            return Reply::Ready(Ok(outcome));
+        }
         self.inbox.put_charge(charge.clone())
     }
 
@@ -127,7 +140,15 @@ impl Engine {
         &self,
         units: Vec<GiveBack>,
     ) -> impl Future<Output = Result<(), StoreError>> + use<> {
-        let reply = (!units.is_empty()).then(|| self.inbox.put_give_back(units));
+        let reply = (!units.is_empty()).then(|| {
+            let parts: Vec<_> = units.iter().map(|back| back.part.clone()).collect();
+            let reply = self.inbox.put_give_back(units);
+            // When it is in line: what is charged from now on finds it.
+            for part in &parts {
+                self.refusals.free(part);
+            }
+            reply
+        });
         async move {
             match reply {
                 Some(reply) => answer(reply).await.map(drop),

@@ -2,6 +2,7 @@
 
 mod afterwards;
 mod calls;
+mod fake;
 mod jobs;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, mpsc};
 
+use self::fake::{Fake, failure};
 use super::*;
 use crate::limit::algorithm::State;
 use crate::limit::few::Few;
@@ -33,117 +35,6 @@ struct Remote {
     release: Notify,
     #[cfg(feature = "metrics")]
     recorder: meters::Recorder,
-}
-
-/// A backend that admits everything, except for keys that tell it to do something else.
-struct Fake {
-    remote: Arc<Remote>,
-    /// Told when a call is under way.
-    events: mpsc::UnboundedSender<&'static str>,
-}
-
-fn failure() -> StoreError {
-    StoreError::Database {
-        is_transient: true,
-        source: Arc::new(std::fmt::Error),
-    }
-}
-
-impl Backend for Fake {
-    async fn open(&mut self) -> Result<(), StoreError> {
-        #[cfg(feature = "metrics")]
-        meters::record(&self.remote);
-        Ok(())
-    }
-
-    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
-        let charges = batch.charges;
-        let keys: Vec<_> = charges
-            .iter()
-            .map(|charge| charge.parts.first().key.as_str().to_owned())
-            .collect();
-        let has = |key: &str| keys.iter().any(|other| other == key);
-        let (panics, hangs, fails) = (has("do:panic"), has("do:hang"), has("do:fail"));
-        self.remote.batches.lock().unwrap().push(keys);
-        self.events.send("charge").unwrap();
-        if hangs {
-            self.remote.release.notified().await;
-        }
-        assert!(!panics, "as the test wants it");
-        if fails {
-            return Err(failure());
-        }
-        let now = clock.now();
-        Ok(Charged {
-            answers: charges
-                .iter()
-                .map(|charge| match charge.parts.first().key.as_str() {
-                    "do:fill" => Err(StoreError::Full),
-                    _ => Ok(admitted(charge, now)),
-                })
-                .collect(),
-            grants: Vec::new(),
-            has_evicted: false,
-        })
-    }
-
-    async fn give_back(
-        &mut self,
-        units: &[GiveBack],
-        _: Timestamp,
-    ) -> Result<Vec<GiveBack>, StoreError> {
-        self.remote.give_back(units, &self.events).await
-    }
-
-    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
-        self.remote.looks.fetch_add(looks.len(), Ordering::SeqCst);
-        Ok(looks.iter().map(|look| admitted(look, now)).collect())
-    }
-
-    async fn reset(&mut self, _: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
-        Ok(page_of(3, after))
-    }
-
-    async fn sweep(&mut self, _: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
-        self.events.send("sweep").unwrap();
-        Ok(page_of(2, after))
-    }
-
-    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError> {
-        self.note(calls)
-    }
-
-    /// Without an end, so that a page of something else is seen to come between.
-    async fn usage(&mut self, _: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
-        self.events.send("usage").unwrap();
-        let next = Some(Cursor::default());
-        Ok(UsagePage {
-            next,
-            ..UsagePage::default()
-        })
-    }
-
-    async fn set_limit(&mut self, _: &SetLimit) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    async fn limits(&mut self, _: &LimitsAsk) -> Result<Limits, StoreError> {
-        Ok(Limits::new())
-    }
-
-    fn take_lost(&mut self) -> bool {
-        false
-    }
-
-    async fn maintain(&mut self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn close(&mut self) -> Result<(), StoreError> {
-        self.remote.is_closed.store(true, Ordering::SeqCst);
-        self.events.send("close").unwrap();
-        Ok(())
-    }
 }
 
 fn admitted(charge: &Charge, at: Timestamp) -> Outcome {

@@ -11,7 +11,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::Database;
-use super::tables::{Slot, buckets, decoding, events, json, unsigned, windows};
+use super::tables::{Slot, buckets, changes, decoding, events, json, unsigned, windows};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::{State, Taken};
 use crate::store::{GiveBack, Part, StoreError};
@@ -39,6 +39,20 @@ static END: LazyLock<String> = LazyLock::new(|| {
         events::DELETE_EMPTY,
         buckets::INSERT,
         buckets::FORGET_REFUSALS,
+        changes::OF_WINDOWS,
+        changes::OF_OTHERS,
+        changes::PRUNE,
+        "COMMIT",
+    ];
+    statements.join(";")
+});
+/// The same where all goes back to windows, as most does. `$1` is an array for them.
+static OF_WINDOWS: LazyLock<String> = LazyLock::new(|| {
+    let statements = [
+        "BEGIN IMMEDIATE",
+        windows::GIVE_BACK,
+        changes::OF_WINDOWS,
+        changes::PRUNE,
         "COMMIT",
     ];
     statements.join(";")
@@ -46,7 +60,7 @@ static END: LazyLock<String> = LazyLock::new(|| {
 
 #[cfg(test)]
 pub(super) fn statements() -> [&'static str; 3] {
-    [windows::GIVE_BACK, &BEGIN, &END]
+    [&OF_WINDOWS, &BEGIN, &END]
 }
 
 /// What became of a call.
@@ -65,8 +79,8 @@ pub(super) async fn give_back(
 ) -> Result<GivenBack, StoreError> {
     let sorted = Sorted::of(units);
     if sorted.is_of_windows() {
-        let query = sqlx::query(windows::GIVE_BACK).bind(json(&sorted.windows)?);
-        database.execute(query).await?;
+        let query = sqlx::query(&**OF_WINDOWS).bind(json(&sorted.windows)?);
+        database.fetch_all(query).await?;
         return Ok(GivenBack {
             deleted_rows: 0,
             left: Vec::new(),
@@ -121,7 +135,7 @@ async fn give_back_in_transaction(
             }
         }
     }
-    let changes = Changes::of(&logs, page);
+    let lowered = Changes::of(&logs, page);
     for (entry, (part, taken)) in buckets.iter_mut().zip(&sorted.buckets) {
         for (taken_at, units) in taken {
             entry.bucket =
@@ -131,14 +145,14 @@ async fn give_back_in_transaction(
     let buckets = buckets.iter().filter(|entry| entry.exists);
     let query = sqlx::query(&**END)
         .bind(json(&sorted.windows)?)
-        .bind(json(&changes.units)?)
-        .bind(json(&changes.totals)?)
+        .bind(json(&lowered.units)?)
+        .bind(json(&lowered.totals)?)
         .bind(json(&buckets.map(buckets::Entry::row).collect::<Vec<_>>())?)
         .bind(json(&sorted.refusals)?);
     let rows = database.end(query).await?;
     Ok(GivenBack {
         deleted_rows: rows.first().map_or(Ok(0), |row| unsigned(row, 0))?,
-        left: changes.left,
+        left: lowered.left,
     })
 }
 

@@ -41,7 +41,9 @@ use self::retention::Retention;
 use self::room::Room;
 pub use self::usage_query::UsageQuery;
 use super::contract::sealed::{Handle, Sealed};
-use super::engine::{Backend, Batch, Calls, Charged, Cursor, Engine, Page, UsageAsk, UsagePage};
+use super::engine::{
+    Attempts, Backend, Batch, Calls, Changes, Charged, Cursor, Engine, Page, UsageAsk, UsagePage,
+};
 use super::merge::Merged;
 use super::{
     Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
@@ -340,6 +342,23 @@ impl Backend for Sqlite {
     async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError> {
         self.database.notice_loss().await;
         tables::limits::list(&mut self.database, ask).await
+    }
+
+    async fn count_refused(&mut self, attempts: &[Attempts]) -> Result<(), StoreError> {
+        self.database.notice_loss().await;
+        tables::count_refused(&mut self.database, attempts).await
+    }
+
+    async fn changes(&mut self, after: Option<i64>) -> Result<Changes, StoreError> {
+        if self.room.is_some() {
+            // Nobody else sees a database in memory.
+            return Ok(Changes {
+                last: 0,
+                freed: Some(Vec::new()),
+            });
+        }
+        self.database.notice_loss().await;
+        tables::changes::read(&mut self.database, after).await
     }
 
     fn take_lost(&mut self) -> bool {

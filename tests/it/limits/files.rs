@@ -45,7 +45,7 @@ async fn a_file_of_the_fourth_version_gets_the_table_of_limits() {
     open(&path).await.close().await.unwrap();
     let mut connection = other_connection(&path).await;
     let fourth_version = "
-        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits;
+        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP TABLE rate_limit_changes;
         UPDATE rate_limit_schema SET version = 4";
     connection.execute(fourth_version).await.unwrap();
     let store = open(&path).await;

@@ -6,9 +6,11 @@ use std::time::Instant;
 use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
 use crate::limit::algorithm::State;
+use crate::limit::algorithm::fixed_window::MOST_DENIED;
 use crate::store::engine::backend::{Ahead, Backend, Batch, Charged};
 use crate::store::engine::inbox::Held;
 use crate::store::engine::queue::{Queue, Waiter};
+use crate::store::engine::refusals::denied_mut;
 use crate::store::{Charge, GiveBack, Outcome, Part, StoreError};
 
 impl<B: Backend> Writer<B> {
@@ -45,7 +47,23 @@ impl<B: Backend> Writer<B> {
                 found.fits = fits && found.blocked_until.is_none();
             }
         }
+        if self.refusals.has_attempts() {
+            self.with_uncounted(look, &mut outcome);
+        }
         outcome
+    }
+
+    /// Adds what was refused from memory and is not counted yet.
+    fn with_uncounted(&self, charge: &Charge, outcome: &mut Outcome) {
+        let at = outcome.at;
+        for (part, found) in charge.parts.iter().zip(outcome.found.iter_mut()) {
+            let units = self.refusals.uncounted(part, at, &found.state);
+            if units > 0
+                && let Some(denied) = denied_mut(&mut found.state)
+            {
+                *denied = denied.saturating_add(units).min(MOST_DENIED);
+            }
+        }
     }
 
     /// Charges, while `looks` wait.
@@ -57,12 +75,17 @@ impl<B: Backend> Writer<B> {
     ) -> Queue {
         queue.drop_cancelled();
         let now = self.now();
-        let leases = Arc::clone(&self.leases);
+        let (leases, refusals) = (Arc::clone(&self.leases), Arc::clone(&self.refusals));
         #[cfg(feature = "metrics")]
         let inbox = Arc::clone(&self.inbox);
-        // Leases may have come since these were put into the queue.
+        // Leases may have come since these were put into the queue, and refusals.
         queue.answer_some(|charge| {
-            let spent = leases.spend(charge, now)?;
+            let Some(spent) = leases.spend(charge, now) else {
+                let refused = refusals.refuse(charge, now)?;
+                #[cfg(feature = "metrics")]
+                inbox.health.meters().charged("refusal", 1);
+                return Some(refused);
+            };
             if spent.is_half_empty {
                 refills.push(charge.parts.first().clone());
             }
@@ -90,6 +113,12 @@ impl<B: Backend> Writer<B> {
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
+        let waiting = [&mut *queue.waiters, &mut *looks];
+        self.begin_to_see_changes(waiting).await;
+        queue.drop_cancelled();
+        if queue.is_empty() && ahead.is_empty() {
+            return queue;
+        }
         let held = Held {
             waiters: [&mut queue.waiters, looks],
             jobs: waiters_of(&mut self.jobs),
@@ -101,7 +130,7 @@ impl<B: Backend> Writer<B> {
             ahead: &ahead,
         };
         let call = self.backend.charge(batch, clock);
-        let charged = watched(&self.inbox, held, call).await;
+        let mut charged = watched(&self.inbox, held, call).await;
         if charged.as_ref().is_ok_and(|charged| charged.has_evicted) {
             self.leases.empty_all();
         }
@@ -109,13 +138,8 @@ impl<B: Backend> Writer<B> {
         self.tell_breaker(charged.is_ok(), &queue.waiters);
         // Before anybody is answered: the next charge finds the lease.
         self.install(&ahead, charged.as_ref().ok());
-        if let Ok(charged) = &charged {
-            let answered = queue.asks.iter().zip(&charged.answers);
-            for (charge, answer) in answered {
-                if let Ok(outcome) = answer {
-                    self.local.learn_limits(charge, outcome);
-                }
-            }
+        if let Ok(charged) = &mut charged {
+            self.learn(&queue.asks, charged);
         }
         let answers = charged.map(|charged| charged.answers);
         #[cfg(feature = "metrics")]
@@ -125,6 +149,25 @@ impl<B: Backend> Writer<B> {
         self.answer(&mut queue.waiters, answers);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Takes in what was answered, for charges that are not asked any more.
+    fn learn(&mut self, asked: &[Charge], charged: &mut Charged) {
+        let moment = self.refused.moment.take();
+        let moment = moment.filter(|_| self.refused.sees_changes());
+        let has_uncounted = self.refusals.has_attempts();
+        for (charge, answer) in asked.iter().zip(&mut charged.answers) {
+            let Ok(outcome) = answer else {
+                continue;
+            };
+            self.local.learn_limits(charge, outcome);
+            if has_uncounted {
+                self.with_uncounted(charge, outcome);
+            }
+            if let Some(moment) = &moment {
+                self.refusals.note(charge, outcome, moment);
+            }
+        }
     }
 
     /// Tells how long those have waited who are answered now.
@@ -177,6 +220,9 @@ impl<B: Backend> Writer<B> {
         let call = self.backend.give_back(units, now);
         // What a lease gives back goes to windows, of which nothing is ever left.
         let Err(error) = watched(&self.inbox, held, call).await else {
+            for back in units {
+                self.refusals.free(&back.part);
+            }
             return;
         };
         tracing::debug!(%error, "units of a rate limit that were not used could not be given back");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
 use crate::store::StoreError;
-use crate::store::engine::backend::{Backend, Cursor, Page};
+use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
 
@@ -130,17 +130,23 @@ impl<B: Backend> Writer<B> {
                 if let Job::Reset(reset) = &running.job {
                     let (from, to) = (after_key, page.next.as_ref());
                     let (below, own) = (reset.part.key.under().1, reset.part.key.as_str());
-                    let unspent = self.leases.forget(reset, |key| match &from {
+                    let is_meant = |key: &str| match &from {
                         // The first page is the key itself, and those that follow are of keys under it.
                         None => key == own,
                         Some(from) => {
                             key > from.as_str() && to.map_or(key < &*below, |to| key <= &*to.key)
                         }
-                    });
+                    };
+                    let unspent = self.leases.forget(reset, is_meant);
+                    self.refusals.forget_reset(reset, is_meant);
                     // They were counted as used, and were not.
                     count = count.saturating_sub(unspent);
                 }
                 if let Job::SetLimit(set) = &running.job {
+                    self.refusals.free_all(&[Freed::Limit {
+                        filed_under: set.filed_under.clone(),
+                        key: set.key_text().to_owned(),
+                    }]);
                     // They were charged under another limit. Before it is answered: the next charge asks the backend.
                     let rests = self.leases.take_of(set);
                     self.give_back(&rests, [&mut [], &mut []]).await;

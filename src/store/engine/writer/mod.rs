@@ -4,6 +4,7 @@ mod batches;
 mod calls;
 mod jobs;
 mod refunds;
+mod refused;
 mod watched;
 
 use std::collections::VecDeque;
@@ -20,12 +21,14 @@ use tokio::time::sleep_until;
 use self::calls::Recording;
 use self::jobs::Running;
 use self::refunds::Backlog;
+use self::refused::Refused;
 use self::watched::watched;
 use super::backend::Backend;
 use super::inbox::{Held, Inbox, Job, Starter};
 use super::leases::Leases;
 use super::local::Local;
 use super::queue::{Queue, Waiter};
+use super::refusals::Refusals;
 use super::sweeper::Sweeper;
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
@@ -36,6 +39,7 @@ pub(super) fn starter<B: Backend>(
     backend: B,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    refusals: Arc<Refusals>,
     local: Arc<Local>,
 ) -> Starter {
     Box::new(move |inbox| {
@@ -54,6 +58,8 @@ pub(super) fn starter<B: Backend>(
                 inbox,
                 clock,
                 leases,
+                refusals,
+                refused: Refused::new(clock::monotonic()),
                 local,
                 give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
                 backlog: Backlog::new(clock::monotonic()),
@@ -89,6 +95,8 @@ struct Writer<B> {
     inbox: Arc<Inbox>,
     clock: Arc<OnceLock<Clock>>,
     leases: Arc<Leases>,
+    refusals: Arc<Refusals>,
+    refused: Refused,
     local: Arc<Local>,
     give_back_at: Instant,
     backlog: Backlog,
@@ -104,6 +112,7 @@ impl<B: Backend> Writer<B> {
     async fn run(&mut self) {
         let mut spare = Queue::default();
         loop {
+            self.refused.moment = Some(self.refusals.moment());
             let mut taken = self.inbox.take(spare);
             #[cfg(feature = "metrics")]
             self.inbox.health.meters().queued(taken.depth());
@@ -127,6 +136,7 @@ impl<B: Backend> Writer<B> {
             spare = charged.await.emptied();
             self.look(last, &mut spare).await;
             self.maintain().await;
+            self.see_changes().await;
             // One page at a time, so that charges never wait for more than that.
             if self.is_turn_to_record() {
                 // What fails is tried again, and told when there is no more room.
@@ -145,6 +155,9 @@ impl<B: Backend> Writer<B> {
                 .is_some_and(|due_at| due_at <= clock::monotonic())
             {
                 self.give_back_idle().await;
+            } else if self.is_turn_to_count_refused() {
+                // What fails is tried again.
+                let _ = self.count_refused().await;
             } else if is_idle {
                 if taken.is_abandoned {
                     return self.close().await;
@@ -154,6 +167,8 @@ impl<B: Backend> Writer<B> {
                     self.give_back_due_at(),
                     self.take_back_due_at(),
                     self.record_due_at(),
+                    self.changes_due_at(),
+                    self.count_refused_due_at(),
                 ];
                 wait(&self.inbox, dues.into_iter().flatten().min()).await;
             }
@@ -187,6 +202,7 @@ impl<B: Backend> Writer<B> {
         self.look(rest.looks, &mut rest.charges).await;
         self.charge(rest.charges, Vec::new(), &mut []).await;
         self.take_back_all().await;
+        self.count_all_refused().await;
         let unspent = self.leases.take_all();
         self.give_back(&unspent, [&mut [], &mut []]).await;
         self.record_all().await;

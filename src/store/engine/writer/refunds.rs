@@ -122,6 +122,7 @@ impl<B: Backend> Writer<B> {
                         // Here, between two grants: each of them tells what the database has.
                         for back in &units {
                             self.leases.note_given_back(back);
+                            self.refusals.free(&back.part);
                         }
                         self.backlog.succeeded(left);
                         Ok(())
@@ -166,6 +167,8 @@ impl<B: Backend> Writer<B> {
     pub(super) fn forget_lost(&mut self) {
         if self.backend.take_lost() {
             self.leases.empty_all();
+            self.refusals.clear();
+            self.refused.lose();
             self.backlog.lose(self.now());
         }
     }

@@ -182,6 +182,8 @@ SELECT coalesce(sum(units), 0) FROM rate_limit_events
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4 AND at > $5;
 DELETE FROM rate_limit_events
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
+INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key) VALUES (0, $1, $2, $3);
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
 COMMIT
 ";
 

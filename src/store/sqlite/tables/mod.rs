@@ -2,6 +2,7 @@
 
 pub(super) mod buckets;
 pub(super) mod calls;
+pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod limits;
 mod resetting;
@@ -19,7 +20,25 @@ pub(super) use self::usage::statements as usage_statements;
 pub(super) use self::usage::usage;
 
 use crate::limit::Algorithm;
-use crate::store::Part;
+use crate::store::engine::Attempts;
+use crate::store::sqlite::Database;
+use crate::store::{Part, StoreError};
+
+/// Counts what was refused without asking.
+pub(super) async fn count_refused(
+    database: &mut Database,
+    attempts: &[Attempts],
+) -> Result<(), StoreError> {
+    let row = |attempts: &Attempts| {
+        let start = attempts.window_start.unix_millis();
+        let Part { rule, key } = &attempts.part;
+        let names = (rule.counter.clone(), key.as_str().to_owned());
+        (names.0, names.1, start, attempts.epoch, attempts.units)
+    };
+    let rows: Vec<_> = attempts.iter().map(row).collect();
+    let query = sqlx::query(windows::COUNT_REFUSED).bind(json(&rows)?);
+    database.execute(query).await.map(drop)
+}
 
 /// All statements but those of `ledger/`, which has its own list.
 #[cfg(test)]
@@ -34,7 +53,10 @@ pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     ];
     let resets = resets.into_iter().chain(sweeping::statements());
     let others = calls::statements().chain(usage::statements());
-    resets.chain(others).chain(limits::statements())
+    let others = others
+        .chain(limits::statements())
+        .chain(changes::statements());
+    resets.chain(others).chain([windows::COUNT_REFUSED])
 }
 
 /// The tables with rows that expire.

@@ -18,7 +18,7 @@ SELECT name FROM sqlite_schema WHERE
         'rate_limit_usage', 'rate_limit_event_log', 'rate_limit_bucket_usage', 'rate_limit_refusals'
     )
     OR $1 < 4 AND lower(name) IN ('api_calls', 'api_usage', 'api_call_log', 'api_usage_log')
-    OR $1 < 5 AND lower(name) IN ('rate_limit_limits', 'rate_limit_set_limits')
+    OR $1 < 5 AND lower(name) IN ('rate_limit_limits', 'rate_limit_set_limits', 'rate_limit_changes')
 LIMIT 1
 ";
 /// Begins the transaction that `CREATE` commits, and tells whether a table of version 2 lacks the column that version 3 has.
@@ -45,6 +45,9 @@ const ADD_SINCE: &str =
 /// `rate_limit_limits` has a row for each limit that was set at run time, under the name of the policy: for a key, or with an
 /// empty key for the policy itself. No `units` are no limit at all, and no `ends_at` is no end. People write here by hand, so that
 /// it checks what a charge counts with.
+///
+/// `rate_limit_changes` has a row for each moment at which units of keys became free: of a counter, from the first key to the last,
+/// or of all counters of a policy's name when a limit was set. The newest thousand are kept.
 ///
 /// `api_calls` has a row for each allowed request that is recorded, in the order of their decisions, so that what is too old is at
 /// the beginning; `id` tells those of one millisecond apart. `api_usage` has their sums for each `day` since 1970: the day comes
@@ -98,6 +101,13 @@ CREATE TABLE IF NOT EXISTS rate_limit_limits (
     ends_at INTEGER,
     PRIMARY KEY (policy, key)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rate_limit_changes (
+    seq INTEGER PRIMARY KEY,
+    is_limit INTEGER NOT NULL,
+    policy TEXT NOT NULL,
+    first_key TEXT NOT NULL,
+    last_key TEXT NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS api_calls (
     at INTEGER NOT NULL,
     id INTEGER NOT NULL,

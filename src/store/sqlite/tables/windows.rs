@@ -54,6 +54,23 @@ WHERE true
 ON CONFLICT (policy, key, window_start) DO UPDATE SET used = max(0, used - excluded.used)
 ";
 
+/// Counts units that were refused without asking, where their window is still counted. `$1` is an array of `[policy, key,
+/// window_start, epoch, units]`.
+pub(in crate::store::sqlite) const COUNT_REFUSED: &str = "
+INSERT INTO rate_limit_windows
+    (policy, key, window_start, used, denied, granted, epoch, expires_at, last_limit, last_cost)
+SELECT
+    windows.policy, windows.key, windows.window_start, 0, refused.value ->> 4, 0, windows.epoch, windows.expires_at, 0, 0
+FROM json_each($1) AS refused
+CROSS JOIN rate_limit_windows AS windows
+    ON windows.policy = refused.value ->> 0
+    AND windows.key = refused.value ->> 1
+    AND windows.window_start = refused.value ->> 2
+    AND windows.epoch = refused.value ->> 3
+WHERE true
+ON CONFLICT (policy, key, window_start) DO UPDATE SET denied = min(9007199254740991, denied + excluded.denied)
+";
+
 /// Resets the counters of the keys from `$2` to `$3`, both included, and below `$4`, and tells those of the windows `$5`
 /// and `$6`.
 pub(super) const RESET: &str = "
@@ -63,6 +80,8 @@ WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4 AND window_start IN (
 ORDER BY key, window_start;
 UPDATE rate_limit_windows SET used = 0, denied = 0, granted = 0, epoch = epoch + 1
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
+INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key) VALUES (0, $1, $2, $3);
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
 COMMIT
 ";
 

@@ -172,7 +172,7 @@ async fn a_file_of_the_third_version_gets_the_new_tables() {
     open(&path).await.close().await.unwrap();
     let mut connection = other_connection(&path).await;
     let third_version = "
-        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
+        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP TABLE rate_limit_changes; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
         UPDATE rate_limit_schema SET version = 3";
     connection.execute(third_version).await.unwrap();
     let store = open(&path).await;
@@ -197,7 +197,7 @@ async fn a_table_of_the_application_of_the_same_name_is_an_error_and_stays_as_it
             Some(version) => format!("UPDATE rate_limit_schema SET version = {version}"),
         };
         let theirs = "
-            DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
+            DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP TABLE rate_limit_changes; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
             CREATE TABLE Api_Calls (at INTEGER, id INTEGER); INSERT INTO Api_Calls VALUES (1, 1)";
         other.execute(AssertSqlSafe(before)).await.unwrap();
         other.execute(theirs).await.unwrap();

@@ -127,7 +127,7 @@ async fn a_file_of_the_first_version_gets_what_it_lacks_and_stays_good_for_it() 
     let first_version = "
         DROP VIEW rate_limit_event_log; DROP VIEW rate_limit_bucket_usage;
         DROP TABLE rate_limit_events; DROP TABLE rate_limit_buckets;
-        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
+        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP TABLE rate_limit_changes; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
         UPDATE rate_limit_schema SET version = 1";
     connection.execute(first_version).await.unwrap();
     let store = open(&path).await;
@@ -158,7 +158,7 @@ async fn a_file_of_the_second_version_gets_what_it_lacks_and_keeps_its_buckets()
     let mut connection = other_connection(&path).await;
     let second_version = "
         ALTER TABLE rate_limit_buckets DROP COLUMN since;
-        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
+        DROP VIEW rate_limit_set_limits; DROP TABLE rate_limit_limits; DROP TABLE rate_limit_changes; DROP VIEW api_call_log; DROP VIEW api_usage_log; DROP TABLE api_calls; DROP TABLE api_usage;
         UPDATE rate_limit_schema SET version = 2";
     connection.execute(second_version).await.unwrap();
     let store = open(&path).await;

@@ -1,0 +1,96 @@
+//! `rate_limit_changes`: what became free, for other processes that know a key to be over and do not ask any more.
+//!
+//! Each row is written in the transaction that frees, and only the newest are kept: who is further behind knows nothing any more.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::{decoding, unsigned};
+use crate::store::StoreError;
+use crate::store::engine::{Changes, Freed};
+use crate::store::sqlite::Database;
+
+/// So many are read at once, and kept.
+const MOST: i64 = 1_000;
+
+/// Tells of windows to which units go back, when something of their key was refused since. `$1` is what `windows::GIVE_BACK`
+/// takes.
+pub(in crate::store::sqlite) const OF_WINDOWS: &str = "
+INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key)
+SELECT DISTINCT 0, back.value ->> 0, back.value ->> 1, back.value ->> 1
+FROM json_each($1) AS back
+WHERE EXISTS (
+    SELECT 1 FROM rate_limit_windows
+    WHERE policy = back.value ->> 0 AND key = back.value ->> 1
+        AND window_start >= back.value ->> 2 AND denied > 0)
+";
+
+/// Tells of events, of buckets and of blocks to which units go back. `$3` is what `events::LOWER` takes, `$4` rows of buckets, `$5`
+/// what `buckets::FORGET_REFUSALS` takes: the counter is that of the policy, without its `;block`.
+pub(in crate::store::sqlite) const OF_OTHERS: &str = "
+INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key)
+SELECT DISTINCT 0, value ->> 0, value ->> 1, value ->> 1 FROM json_each($3)
+UNION SELECT DISTINCT 0, value ->> 0, value ->> 1, value ->> 1 FROM json_each($4)
+UNION SELECT DISTINCT
+    0, substr(value ->> 0, 1, length(value ->> 0) - 6), value ->> 1, value ->> 1
+FROM json_each($5)
+";
+
+/// Forgets what is old.
+pub(in crate::store::sqlite) const PRUNE: &str = "
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000
+";
+
+/// Reads which changes there are, and then those after `$1`: the first `$2`.
+const READ: &str = "
+SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM rate_limit_changes;
+SELECT is_limit, policy, first_key, last_key FROM rate_limit_changes WHERE seq > $1 ORDER BY seq LIMIT $2
+";
+
+#[cfg(test)]
+pub(super) fn statements() -> [&'static str; 2] {
+    [PRUNE, READ]
+}
+
+/// What became free since `after`.
+pub(in crate::store::sqlite) async fn read(
+    database: &mut Database,
+    after: Option<i64>,
+) -> Result<Changes, StoreError> {
+    let query = sqlx::query(READ).bind(after.unwrap_or(i64::MAX)).bind(MOST);
+    let rows = database.fetch_all(query).await?;
+    let Some((ends, rows)) = rows.split_first() else {
+        return Ok(Changes::default());
+    };
+    let (first, last) = (number(ends, 0)?, number(ends, 1)?);
+    let is_continued = after.is_none_or(|after| first <= after.saturating_add(1) && after <= last);
+    let is_whole = is_continued && (rows.len() as u64) < MOST.unsigned_abs();
+    Ok(Changes {
+        last,
+        freed: if is_whole {
+            Some(rows.iter().map(freed).collect::<Result<_, _>>()?)
+        } else {
+            None
+        },
+    })
+}
+
+fn number(row: &SqliteRow, column: usize) -> Result<i64, StoreError> {
+    row.try_get(column).map_err(decoding)
+}
+
+fn freed(row: &SqliteRow) -> Result<Freed, StoreError> {
+    let text = |column: usize| row.try_get::<String, _>(column).map_err(decoding);
+    Ok(if unsigned(row, 0)? == 0 {
+        Freed::Keys {
+            counter: text(1)?,
+            first: text(2)?,
+            last: text(3)?,
+        }
+    } else {
+        Freed::Limit {
+            filed_under: text(1)?,
+            key: text(2)?,
+        }
+    })
+}
