@@ -45,7 +45,7 @@
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
-//! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics) |
+//! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics), and `describe_metrics` what they are |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.
@@ -69,6 +69,8 @@ pub use self::limit::{
     Algorithm, Day, DayError, Days, Decision, Denied, Key, KeyPart, KeyValue, Limit, ParseKeyError,
     Policies, Policy, PolicyError, StoredLimit, Timestamp, Verdict,
 };
+#[cfg(feature = "metrics")]
+pub use self::limiter::describe_metrics;
 pub use self::limiter::{FailureMode, Keys, Limiter};
 pub use self::middleware::{
     Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,

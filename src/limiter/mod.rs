@@ -3,6 +3,8 @@
 mod afterwards;
 mod announcement;
 mod check;
+#[cfg(feature = "metrics")]
+mod describe_metrics;
 mod events;
 mod failure_mode;
 mod keys;
@@ -17,6 +19,8 @@ mod meters;
 mod setup;
 
 pub(crate) use self::check::{Check, Held};
+#[cfg(feature = "metrics")]
+pub use self::describe_metrics::describe_metrics;
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;

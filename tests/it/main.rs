@@ -16,6 +16,8 @@ mod clocks;
 mod concurrency;
 mod custom_answers;
 mod decisions;
+#[cfg(feature = "metrics")]
+mod described_metrics;
 mod dropping;
 mod events;
 mod examples;
