@@ -118,6 +118,32 @@ async fn assert_exactly_200_pass(text: &str, policy: Policy) {
     assert_eq!((seen.is_allowed(), used(&seen)), (false, vec![200]));
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_process_that_starts_on_a_full_disk_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let limiter = limiter(&path, Policy::fixed(10, 60).name("p"), NOON).await;
+    let _ = limiter.check(&alice()).await.unwrap();
+    drop(limiter);
+    while path.with_extension("db-wal").exists() {
+        tokio::task::yield_now().await;
+    }
+    // No file may become larger than this, which stands for a disk without room: writes fail, and reads do not.
+    let shell = "trap '' XFSZ; ulimit -f 4; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", shell, "sh"])
+        .arg(example("charger"))
+        .arg(&path)
+        .args(["fixed:10:60", &NOON.to_string(), "1", "1"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("has no room"), "{said}");
+    assert!(said.contains("[disk-full]"), "{said}");
+}
+
 #[tokio::test]
 async fn exactly_the_limit_of_a_fixed_window_passes_of_eight_processes() {
     let policy = Policy::fixed(200, 60).name("fixed");

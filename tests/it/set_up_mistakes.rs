@@ -71,7 +71,7 @@ fn policy_errors() -> [PolicyError; 10] {
     ]
 }
 
-fn open_errors() -> [OpenError; 13] {
+fn open_errors() -> [OpenError; 15] {
     let path = || "limits.db".into();
     [
         OpenError::InvalidUrl("no scheme".to_owned()),
@@ -81,6 +81,8 @@ fn open_errors() -> [OpenError; 13] {
         OpenError::NotFound(path()),
         OpenError::NotWritable(path()),
         OpenError::NotADatabase(path()),
+        OpenError::Damaged(path()),
+        OpenError::DiskFull(path()),
         OpenError::Locked(path()),
         OpenError::PoolInMemory,
         OpenError::NameTaken("rate_limit_events".to_owned()),

@@ -324,8 +324,13 @@ impl Database {
 
     fn open_error(&self, error: sqlx::Error) -> OpenError {
         let path = self.location.path();
+        if extended_code(&error) == Some(IOERR_SHMSIZE) {
+            return OpenError::DiskFull(path);
+        }
         match code(&error) {
             Some(BUSY | LOCKED) => OpenError::Locked(path),
+            Some(FULL) => OpenError::DiskFull(path),
+            Some(CORRUPT) => OpenError::Damaged(path),
             Some(CANTOPEN) if self.location.is_applications() => application::why_not_opened(path),
             Some(PERM | READONLY | CANTOPEN) => OpenError::NotWritable(path),
             Some(NOTADB) => OpenError::NotADatabase(path),
@@ -338,14 +343,20 @@ const PERM: u32 = 3;
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const READONLY: u32 = 8;
+const CORRUPT: u32 = 11;
 const FULL: u32 = 13;
 const CANTOPEN: u32 = 14;
 const NOTADB: u32 = 26;
+/// The file `-shm` can't be made as long as it must be: there is no room.
+const IOERR_SHMSIZE: u32 = 4874;
 
 /// SQLite's result code, without its extension.
 fn code(error: &sqlx::Error) -> Option<u32> {
-    let code = error.as_database_error()?.code()?;
-    Some(code.parse::<u32>().ok()? & 0xff)
+    Some(extended_code(error)? & 0xff)
+}
+
+fn extended_code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
 }
 
 fn store_error(error: sqlx::Error) -> StoreError {

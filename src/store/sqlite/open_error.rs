@@ -30,6 +30,10 @@ pub enum OpenError {
     NotWritable(PathBuf),
     /// The file is something else.
     NotADatabase(PathBuf),
+    /// The file is damaged, or a WAL lies beside it that belongs to another one.
+    Damaged(PathBuf),
+    /// There is no room on the disk of the file. An open database needs a few more pages than a closed one.
+    DiskFull(PathBuf),
     /// Another process kept the file locked.
     Locked(PathBuf),
     /// The pool's database is in memory, where each connection has one of its own, or none that another could open.
@@ -82,6 +86,8 @@ impl OpenError {
             Self::NotFound(_) => Mistake("database-not-found"),
             Self::NotWritable(_) => Mistake("database-not-writable"),
             Self::NotADatabase(_) => Mistake("not-a-database"),
+            Self::Damaged(_) => Mistake("database-damaged"),
+            Self::DiskFull(_) => Mistake("disk-full"),
             Self::Locked(_) => Mistake("database-locked"),
             Self::PoolInMemory => Mistake("pool-in-memory"),
             Self::NameTaken(_) => Mistake("table-name-taken"),
@@ -103,6 +109,8 @@ impl OpenError {
         | Self::NotFound(path)
         | Self::NotWritable(path)
         | Self::NotADatabase(path)
+        | Self::Damaged(path)
+        | Self::DiskFull(path)
         | Self::Locked(path) = &mut self
             && let Some(name) = path.file_name()
         {
@@ -125,7 +133,7 @@ impl OpenError {
 impl From<OpenError> for StoreError {
     fn from(error: OpenError) -> Self {
         Self::Database {
-            is_transient: matches!(error, OpenError::Locked(_)),
+            is_transient: matches!(error, OpenError::Locked(_) | OpenError::DiskFull(_)),
             source: Arc::new(error),
         }
     }
@@ -180,6 +188,16 @@ impl fmt::Display for OpenError {
             Self::NotADatabase(path) => write!(
                 f,
                 "{} is not a SQLite database: name another file, or move this one away",
+                path.display()
+            ),
+            Self::Damaged(path) => write!(
+                f,
+                "{} is damaged: stop what uses it, and move it away together with its -wal and -shm",
+                path.display()
+            ),
+            Self::DiskFull(path) => write!(
+                f,
+                "the disk of {} has no room: make some before the next start",
                 path.display()
             ),
             Self::Locked(path) => write!(

@@ -39,6 +39,13 @@ async fn what_cannot_be_opened_is_told_with_its_cure() {
         "no database, but long enough to have a header".repeat(99),
     )
     .unwrap();
+    let damaged = folder.path().join("damaged.db");
+    let store = open(&damaged).await;
+    store.close().await.unwrap();
+    // The header is left, and the list of tables after it is not.
+    let mut bytes = std::fs::read(&damaged).unwrap();
+    bytes[100..].fill(0xff);
+    std::fs::write(&damaged, bytes).unwrap();
     let url = |rest: &str| format!("sqlite://{}{rest}", path.display());
     let cases = [
         (SqliteStore::open(folder.path()).await, "is a folder"),
@@ -51,6 +58,7 @@ async fn what_cannot_be_opened_is_told_with_its_cure() {
             "does not exist: create it",
         ),
         (SqliteStore::open(&text).await, "is not a SQLite database"),
+        (SqliteStore::open(&damaged).await, "is damaged"),
         (
             SqliteStore::connect("postgres://host/db").await,
             "does not start with sqlite:",
