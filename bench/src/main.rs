@@ -17,6 +17,7 @@ mod pool;
 mod report;
 mod response;
 mod server;
+mod sizing;
 mod sliding;
 mod sqlite_work;
 mod turn;
@@ -30,6 +31,7 @@ use clap::{Parser, Subcommand};
 
 use self::contestant::Contestant;
 use self::keys::Keys;
+use self::sizing::Subject;
 
 /// Measures tollgate beside no limiter, `tower_governor`, and one upsert per request.
 #[derive(Parser)]
@@ -54,6 +56,12 @@ enum Command {
         #[arg(long, default_value_t = 10_000_000)]
         calls: u64,
     },
+    /// Counts keys and records requests, and tells what they take on disk and in memory.
+    Sizing {
+        /// Keys, each with one request.
+        #[arg(long, default_value_t = 100_000)]
+        keys: u32,
+    },
     /// Draws the plots of the guide pages.
     Plots {
         /// Where to, instead of docs/images.
@@ -68,6 +76,13 @@ enum Command {
         database: PathBuf,
         #[arg(long, default_value_t = 1)]
         pool: u32,
+    },
+    /// The process that `sizing` has for each subject: prints its sizes.
+    #[command(hide = true)]
+    Sized {
+        subject: Subject,
+        #[arg(long)]
+        keys: u32,
     },
     /// The process that loads a server: prints what it measured.
     #[command(hide = true)]
@@ -101,6 +116,8 @@ fn main() -> Result<()> {
         Command::Decisions(effort) => decisions::run(checked(effort)?),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
         Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
+        Command::Sizing { keys } => sizing::run(keys),
+        Command::Sized { subject, keys } => sizing::run_one(subject, keys),
         Command::Plots { folder } => plots::run(folder),
         Command::Server {
             contestant,
