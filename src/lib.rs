@@ -103,6 +103,8 @@ mod pages {
     mod audit {}
     #[doc = include_str!("../docs/limits.md")]
     mod limits {}
+    #[doc = include_str!("../docs/production.md")]
+    mod production {}
     #[doc = include_str!("../docs/tracing.md")]
     mod tracing {}
     #[cfg(feature = "metrics")]
