@@ -228,18 +228,56 @@ impl Limiter {
         self.reset_keys(prefixes.as_slice(), true).await
     }
 
+    /// Does [`reset`](Self::reset) to every key of the policy of this name, a thousand at a time. Other policies keep what they
+    /// have counted.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnknownPolicy`] when none of the limiter's policies has the name, without regard to case. Another
+    /// [`StoreError`] when the store gives no answer: some of the keys may be reset then. One that needs more than ten seconds is
+    /// [`StoreError::DeadlineExceeded`], and goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Key, Limiter, MemoryStore, Policy, StoreError};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let mails = Limiter::new(Policy::fixed(1, 3_600).name("mails")).store(&MemoryStore::new());
+    /// for user in 0..3 {
+    ///     assert!(mails.check(&Key::new("user", user)).await?.is_allowed());
+    /// }
+    /// assert_eq!(mails.reset_policy("mails").await?, 3);
+    /// assert!(mails.check(&Key::new("user", 0)).await?.is_allowed());
+    /// # Ok::<(), StoreError>(()) }).unwrap();
+    /// ```
+    pub async fn reset_policy(&self, name: &str) -> Result<u64, StoreError> {
+        let part = Part {
+            rule: Arc::clone(self.rule_named(name)?),
+            key: Key::prefix_of_all(),
+        };
+        self.reset_part(&part, true).await
+    }
+
     async fn reset_keys(&self, keys: &[Key], with_keys_under: bool) -> Result<u64, StoreError> {
-        let store = self.store_handle();
         let mut units: u64 = 0;
         for part in self.try_parts(keys)?.iter() {
-            for part in part.block().into_iter().chain([part.clone()]) {
-                let reset = Reset {
-                    part,
-                    with_keys_under,
-                    at: store.now(),
-                };
-                units = units.saturating_add(store.reset(reset).await?);
-            }
+            units = units.saturating_add(self.reset_part(part, with_keys_under).await?);
+        }
+        Ok(units)
+    }
+
+    /// Resets a counter, and before it that of the refusals which block its key.
+    async fn reset_part(&self, part: &Part, with_keys_under: bool) -> Result<u64, StoreError> {
+        let store = self.store_handle();
+        let mut units: u64 = 0;
+        for part in part.block().into_iter().chain([part.clone()]) {
+            let reset = Reset {
+                part,
+                with_keys_under,
+                at: store.now(),
+            };
+            units = units.saturating_add(store.reset(reset).await?);
         }
         Ok(units)
     }

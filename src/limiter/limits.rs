@@ -1,5 +1,7 @@
 //! Limits that are set at run time.
 
+use std::sync::Arc;
+
 use super::Limiter;
 use crate::limit::{Key, Limit, StoredLimit};
 use crate::store::{LimitsAsk, NewLimit, Rule, SetLimit, StoreError, Which};
@@ -171,8 +173,8 @@ impl Limiter {
         store.limits(ask).await
     }
 
-    fn rule_named(&self, policy: &str) -> Result<&Rule, StoreError> {
-        let is_meant = |rule: &&std::sync::Arc<Rule>| {
+    pub(super) fn rule_named(&self, policy: &str) -> Result<&Arc<Rule>, StoreError> {
+        let is_meant = |rule: &&Arc<Rule>| {
             let name = rule.policy.as_name();
             name.eq_ignore_ascii_case(policy)
         };

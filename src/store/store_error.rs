@@ -42,7 +42,7 @@ pub enum StoreError {
     },
     /// A decision was to be refunded that is not about this limiter's counters. Nothing was given back.
     ForeignDecision,
-    /// A limit was to be set, read or removed of a policy that this limiter does not have. The name is shortened to 80 characters.
+    /// A limit was to be set, read or removed, or keys were to be reset, of a policy that this limiter does not have. The name is shortened to 80 characters.
     UnknownPolicy(String),
     /// A limit was to be set whose end is not later than now. Nothing was set.
     EndedLimit,

@@ -17,6 +17,9 @@ use super::text::Text;
 /// What one subscriber holds at least, and rotates within by design (RFC 8981).
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
+/// More of the last character than any kind begins with: a kind over 64 bytes is stored as a hash.
+const BEYOND_KINDS: usize = 64 / char::MAX.len_utf8() + 1;
+
 /// Whose counter it is: one or more parts, each a kind and a value.
 ///
 /// The kind is part of the key, so the user `127.0.0.1` is not the address 127.0.0.1, and every sequence of parts is a
@@ -119,8 +122,16 @@ impl Key {
         self.as_str().split(BETWEEN_PARTS).map(KeyPart)
     }
 
+    /// The key without parts, which is a prefix of every key. Nothing is stored under it.
+    pub(crate) fn prefix_of_all() -> Self {
+        Self(Text::new())
+    }
+
     /// The two texts between which the keys that start with this one are stored; the key itself is outside.
     pub(crate) fn under(&self) -> (String, String) {
+        if self.as_str().is_empty() {
+            return (String::new(), char::MAX.to_string().repeat(BEYOND_KINDS));
+        }
         // `}` comes right after the `|` that joins parts.
         (
             format!("{}|", self.as_str()),
@@ -357,6 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn every_key_lies_under_the_one_without_parts() {
+        let (from, to) = Key::prefix_of_all().under();
+        let last = |count: usize| char::MAX.to_string().repeat(count);
+        for kind in [
+            String::new(),
+            "user".to_owned(),
+            last(1),
+            last(16),
+            last(17),
+            last(99),
+        ] {
+            let key = Key::qualified(&kind, &last(16), last(16));
+            assert!((&*from..&*to).contains(&key.as_str()), "{}", key.as_str());
+        }
+    }
+
+    #[test]
     fn debug_shows_neither_key_nor_part() {
         let key = Key::new("user", "alice");
         assert!(!format!("{key:?}").contains("alice"));
@@ -414,6 +442,8 @@ mod tests {
             let joined = Key::new(&parts[0], format!("{}|{}:{}", parts[1], parts[2], parts[3]));
             prop_assert_ne!(&one, &joined);
             prop_assert!(one.as_str().starts_with(&Key::new(&parts[0], &parts[1]).under().0));
+            let (from, to) = Key::prefix_of_all().under();
+            prop_assert!((&*from..&*to).contains(&one.as_str()));
         }
 
         #[test]

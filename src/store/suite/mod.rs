@@ -200,6 +200,7 @@ macro_rules! contract_suite {
             extremes_are_refused_or_saturate,
             a_reset_is_seen_by_the_next_charge,
             everything_under_a_key_is_reset_and_nothing_beside_it,
+            a_whole_policy_is_reset_and_nothing_of_others,
             long_jobs_cover_every_page,
             a_sweep_deletes_only_what_no_window_needs,
             a_charge_that_nobody_waits_for_harms_no_other,

@@ -203,6 +203,45 @@ pub(in crate::store) fn everything_under_a_key_is_reset_and_nothing_beside_it(su
     }
 }
 
+pub(in crate::store) fn a_whole_policy_is_reset_and_nothing_of_others(subject: &Subject) {
+    let last = char::MAX.to_string();
+    let keys = [
+        Key::new("", ""),
+        Key::new(" ", "a"),
+        Key::new("user", 42),
+        Key::new("user", 42).and("route", "/a"),
+        Key::new("~", "a"),
+        Key::new(&last.repeat(16), &last),
+        Key::new(&last.repeat(99), &last),
+    ];
+    for policy in one_of_each(9) {
+        let (one, other) = (policy.clone().name("p"), policy.name("q"));
+        for key in &keys {
+            subject.charge(&one, key, 2);
+            subject.charge(&other, key, 2);
+        }
+        let units = 2 * keys.len() as u64;
+        assert_eq!(
+            subject.reset(&one, &Key::prefix_of_all(), true),
+            units,
+            "{one}"
+        );
+        for key in &keys {
+            let text = key.as_str();
+            assert_eq!(subject.look(&one, key, 1).used(), 0, "{one} {text}");
+            assert_eq!(subject.look(&other, key, 1).used(), 2, "{other} {text}");
+        }
+    }
+    let fixed = minute("long", 5);
+    let key = |n: i32| Key::new("user", n);
+    let charge = |n| subject.store.charge(&charge_of(&[(&fixed, &key(n))], 2));
+    subject.answers((0..2_500).map(charge).collect());
+    assert_eq!(subject.reset(&fixed, &Key::prefix_of_all(), true), 5_000);
+    for n in 0..2_500 {
+        assert_eq!(subject.usage(&fixed, &key(n)).used, 0, "{n}");
+    }
+}
+
 pub(in crate::store) fn long_jobs_cover_every_page(subject: &Subject) {
     let key = |n: i32| Key::new("user", 42).and("item", n);
     let policies = one_of_each(5);

@@ -146,6 +146,26 @@ async fn a_reset_ends_leases_and_what_is_given_back_later_does_not_count_for_it(
 }
 
 #[tokio::test]
+async fn a_reset_of_a_whole_policy_ends_its_leases_and_counts_what_was_spent() {
+    let (_folder, path) = folder();
+    let store = open_at(&path, &clock_at(NOW)).await;
+    for _ in 0..50 {
+        assert!(is_admitted(&store, 1_000, 1).await);
+    }
+    assert!(stored(&path).await > 50, "nothing was leased");
+    let mut part = charge_under(&policy(1_000), "a").parts.first().clone();
+    part.key = Key::prefix_of_all();
+    let reset = Reset {
+        part,
+        with_keys_under: true,
+        at: Timestamp::from_unix_millis(NOW),
+    };
+    assert_eq!(store.engine.reset(reset).await.unwrap(), 50);
+    assert_eq!(look(&store, 1_000).await, 0);
+    assert_eq!(fill(&store, 1_000).await, 1_000);
+}
+
+#[tokio::test]
 async fn a_large_cost_finds_what_was_leased() {
     let (_folder, path) = folder();
     let store = open_at(&path, &clock_at(NOW)).await;
