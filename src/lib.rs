@@ -76,7 +76,7 @@ pub use self::middleware::{
     Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };
 pub use self::response::{Dialect, Problem, ResetFormat};
-pub use self::store::{MemoryStore, Store, StoreError};
+pub use self::store::{MemoryStore, Store, StoreError, StoreHealth};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore, Usage, UsageQuery};
 

@@ -8,6 +8,7 @@ use tracing::Level;
 
 #[cfg(feature = "metrics")]
 use super::meters::Meters;
+use super::store_health::Failure;
 use super::{StoreError, TARGET};
 use crate::clock;
 
@@ -35,6 +36,10 @@ impl DecidedWithout {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn take(&self) -> u64 {
         self.0.swap(0, Ordering::Relaxed)
     }
@@ -44,7 +49,10 @@ impl DecidedWithout {
 enum State {
     Answers,
     Fails {
+        since: Instant,
         last_failure: Instant,
+        /// The last error that does not only follow from others.
+        cause: StoreError,
         unanswered: u64,
     },
 }
@@ -70,6 +78,27 @@ impl Health {
     #[cfg(feature = "metrics")]
     pub(super) fn meters(&self) -> &Meters {
         &self.meters
+    }
+
+    /// What is known of it while it fails.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        if !self.fails.load(Ordering::Relaxed) {
+            return None;
+        }
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Answers => None,
+            State::Fails {
+                since,
+                cause,
+                unanswered,
+                ..
+            } => Some(Failure {
+                lasts: clock::monotonic().duration_since(*since),
+                cause: cause.clone(),
+                unanswered: *unanswered,
+                decided_without: self.decided_without.count(),
+            }),
+        }
     }
 
     /// Notes what a store has answered that answers at once.
@@ -102,9 +131,14 @@ impl Health {
         match &mut *state {
             State::Fails {
                 last_failure,
+                cause,
                 unanswered,
+                ..
             } => {
                 *last_failure = now;
+                if !matches!(error, StoreError::BreakerOpen) {
+                    *cause = error.clone();
+                }
                 *unanswered += count;
             }
             // The store has just answered another charge.
@@ -114,7 +148,9 @@ impl Health {
                 self.decided_without.take();
                 self.fails.store(true, Ordering::Relaxed);
                 *state = State::Fails {
+                    since: now,
                     last_failure: now,
+                    cause: error.clone(),
                     unanswered: count,
                 };
                 drop(state);
@@ -141,6 +177,7 @@ impl Health {
         if let State::Fails {
             last_failure,
             unanswered,
+            ..
         } = *state
             && (is_sure || clock::monotonic().duration_since(last_failure) >= QUIET_AFTER)
         {
@@ -222,6 +259,21 @@ mod tests {
         let over = "INFO the rate limit store answers again \
             store=\"limits.db\" unanswered=5 decided_without=3";
         assert_eq!(lines[1], over);
+    }
+
+    #[test]
+    fn while_it_fails_its_cause_is_the_last_error_that_follows_from_no_other() {
+        let health = Health::new("limits.db".to_owned(), DecidedWithout::default());
+        assert!(health.failure().is_none());
+        health.failed(&StoreError::DeadlineExceeded, 2);
+        health.failed(&StoreError::Panicked, 1);
+        health.failed(&StoreError::BreakerOpen, 1);
+        health.decided_without().note();
+        let failure = health.failure().unwrap();
+        assert!(matches!(failure.cause, StoreError::Panicked));
+        assert_eq!((failure.unanswered, failure.decided_without), (4, 1));
+        health.answered(true);
+        assert!(health.failure().is_none());
     }
 
     #[test]

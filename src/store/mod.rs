@@ -9,6 +9,8 @@ mod charge;
 mod contract;
 #[cfg(feature = "sqlite")]
 mod engine;
+#[cfg(feature = "sqlite")]
+mod file_sizes;
 mod handle;
 mod health;
 mod limits;
@@ -21,6 +23,7 @@ mod reply;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store_error;
+mod store_health;
 #[cfg(test)]
 mod suite;
 #[cfg(feature = "sqlite")]
@@ -39,5 +42,6 @@ pub(crate) use self::reply::Reply;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{OpenError, SqliteStore, UsageQuery};
 pub use self::store_error::StoreError;
+pub use self::store_health::StoreHealth;
 #[cfg(feature = "sqlite")]
 pub use self::usage::Usage;

@@ -55,6 +55,7 @@ mod shadow;
 mod sliding_window_example;
 mod stacks;
 mod store_failures;
+mod store_health;
 mod support;
 mod tidy;
 mod told_waits;

@@ -1,10 +1,13 @@
 //! What the engine asks of a store that does I/O.
 
+use std::sync::Arc;
+
 use super::{Calls, UsageAsk, UsagePage};
 use crate::clock::Clock;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Span, State};
 use crate::limit::{InForce, Timestamp};
+use crate::store::file_sizes::FileSizes;
 use crate::store::{
     Charge, GiveBack, Limits, LimitsAsk, Outcome, Part, Reset, SetLimit, StoreError,
 };
@@ -13,6 +16,11 @@ use crate::store::{
 /// a call half-way, but a call may panic: the next one clears up what it left. The contract is that of
 /// [`Store`](crate::store::Store); every call is about a batch or a page.
 pub(in crate::store) trait Backend: Send + 'static {
+    /// How long its files are, which it keeps up to date as far as it has any.
+    fn file_sizes(&self) -> Arc<FileSizes> {
+        Arc::default()
+    }
+
     /// Opens what is not open yet. The other calls do the same first.
     async fn open(&mut self) -> Result<(), StoreError>;
 

@@ -186,6 +186,14 @@ impl Inbox {
         }
     }
 
+    /// How many charges and looks wait, and whether nothing is taken in any more.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        let waiting = self.lock();
+        let queues = [&waiting.charges, &waiting.forced, &waiting.looks];
+        let count = queues.iter().map(|queue| queue.asks.len()).sum();
+        (count, waiting.is_closed)
+    }
+
     /// Takes nothing in any more.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;

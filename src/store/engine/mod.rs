@@ -39,9 +39,12 @@ use self::local::Local;
 use self::refusals::Refusals;
 pub(super) use self::usage::{By, UsageAsk, UsagePage};
 use self::usage::{Counts, UsageJob};
+use super::file_sizes::FileSizes;
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
-use super::{Call, Charge, GiveBack, Limits, LimitsAsk, Reply, Reset, SetLimit, StoreError};
+use super::{
+    Call, Charge, GiveBack, Limits, LimitsAsk, Reply, Reset, SetLimit, StoreError, StoreHealth,
+};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 
@@ -56,6 +59,7 @@ pub(crate) struct Engine {
     refusals: Arc<Refusals>,
     local: Arc<Local>,
     users: Users,
+    file_sizes: Arc<FileSizes>,
 }
 
 impl Engine {
@@ -66,6 +70,7 @@ impl Engine {
         let refusals = Arc::default();
         let decided_without = DecidedWithout::default();
         let local = Arc::new(Local::new(Arc::clone(&clock), decided_without.clone()));
+        let file_sizes = backend.file_sizes();
         let starter = writer::starter(
             backend,
             Arc::clone(&clock),
@@ -83,6 +88,7 @@ impl Engine {
             refusals,
             local,
             users: Users::default(),
+            file_sizes,
         }
     }
 
@@ -100,6 +106,20 @@ impl Engine {
 
     pub(crate) fn health(&self) -> &Health {
         &self.inbox.health
+    }
+
+    /// How the store is, as far as it is known without asking it.
+    pub(crate) fn report(&self) -> StoreHealth {
+        let (waiting, is_closed) = self.inbox.waiting();
+        StoreHealth {
+            is_closed,
+            is_breaker_open: self.inbox.breaker.is_open(),
+            waiting,
+            audit_dropped: self.unrecorded(),
+            file_bytes: self.file_sizes.database(),
+            wal_bytes: self.file_sizes.wal(),
+            ..StoreHealth::answering(&self.name, self.health().failure())
+        }
     }
 
     pub(crate) fn users(&self) -> &Users {

@@ -17,6 +17,7 @@ use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
 use crate::store::{
     Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
+    StoreHealth,
 };
 #[cfg(feature = "sqlite")]
 use crate::store::{NewLimit, Part};
@@ -61,6 +62,20 @@ impl MemoryStore {
     pub fn max_keys(self, max_keys: usize) -> Self {
         self.0.max_keys.store(max_keys.max(1), Ordering::Relaxed);
         self
+    }
+
+    /// How the store is: whether there is room for what it was asked last.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::MemoryStore;
+    ///
+    /// assert!(MemoryStore::new().health().is_answering());
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.0.report()
     }
 
     /// Sets the clock that every decision on this store is made by. Only the first call counts.
@@ -133,6 +148,10 @@ impl Memory {
     /// Whether it has room, which nobody is told of a memory that stands in for a store.
     pub(crate) fn health(&self) -> &Health {
         &self.health
+    }
+
+    pub(crate) fn report(&self) -> StoreHealth {
+        StoreHealth::answering("memory", self.health.failure())
     }
 
     pub(crate) fn users(&self) -> &Users {

@@ -14,6 +14,7 @@ use super::tables::schema;
 use super::watch::Watch;
 use super::{Files, Location, OpenError, application, settings, version};
 use crate::clock;
+use crate::store::file_sizes::FileSizes;
 use crate::store::{StoreError, TARGET};
 
 /// How long an opening waits for others that hold the file: eight processes that start at once need a fraction of it.
@@ -41,6 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
     location: Arc<Location>,
+    file_sizes: Arc<FileSizes>,
     connection: Option<SqliteConnection>,
     /// Set while a call is under way: still set at the next one when a call failed or panicked, which may have left
     /// a transaction open, with the write lock held.
@@ -58,6 +60,7 @@ impl Database {
     pub(super) fn new(location: Location) -> Self {
         Self {
             location: Arc::new(location),
+            file_sizes: Arc::default(),
             connection: None,
             is_unsound: false,
             generation: 0,
@@ -66,6 +69,11 @@ impl Database {
             restart_pause: SHORTEST_PAUSE,
             restart_patience: 0,
         }
+    }
+
+    /// How long its files were when they were last looked at.
+    pub(super) fn file_sizes(&self) -> Arc<FileSizes> {
+        Arc::clone(&self.file_sizes)
     }
 
     /// Opens the database and writes to it, and waits for others that do the same.
@@ -207,8 +215,12 @@ impl Database {
         let Some(look) = self.watch.next_look(self.connection.is_some()) else {
             return;
         };
-        let location = Arc::clone(&self.location);
-        if apart(move || look.finds_them_at(&location)).await {
+        let (location, sizes) = (Arc::clone(&self.location), self.file_sizes());
+        let look = move || {
+            location.measure(&sizes);
+            look.finds_them_at(&location)
+        };
+        if apart(look).await {
             return;
         }
         self.watch.lost(&self.location);
@@ -268,8 +280,9 @@ impl Database {
         };
         let files = apart(prepare).await?;
         let connection = self.connect(with_probe).await?;
-        let location = Arc::clone(&self.location);
+        let (location, sizes) = (Arc::clone(&self.location), self.file_sizes());
         let look = move || {
+            location.measure(&sizes);
             // The file of an application may have been made just now.
             let files = files.or_else(|| Files::at(&location));
             files.map(|files| files.with_wal_at(&location))

@@ -9,6 +9,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::{Files, OpenError, files};
+use crate::store::file_sizes::FileSizes;
 
 /// Where a database is.
 #[derive(Clone, Debug)]
@@ -123,6 +124,14 @@ impl Location {
     pub(super) fn wal_bytes(&self) -> u64 {
         let metadata = self.wal_path().and_then(|wal| fs::metadata(wal).ok());
         metadata.map_or(0, |wal| wal.len())
+    }
+
+    /// Notes how long the files are.
+    pub(super) fn measure(&self, sizes: &FileSizes) {
+        if let Self::File { path, .. } | Self::Application { path, .. } = self {
+            let database = fs::metadata(path).ok();
+            sizes.seen(database.map(|file| file.len()), self.wal_bytes());
+        }
     }
 
     /// The file whose name ends with more than that of the database. SQLite puts it beside the file that a link leads to.

@@ -44,9 +44,11 @@ use super::contract::sealed::{Handle, Sealed};
 use super::engine::{
     Attempts, Backend, Batch, Calls, Changes, Charged, Cursor, Engine, Page, UsageAsk, UsagePage,
 };
+use super::file_sizes::FileSizes;
 use super::merge::Merged;
 use super::{
     Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
+    StoreHealth,
 };
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
@@ -221,6 +223,28 @@ impl SqliteStore {
         self
     }
 
+    /// How the store is: whether it answers, since when and why it does not, how much waits, and how large its files are. The
+    /// database is not asked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.db");
+    /// use tollgate::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(path).await?;
+    /// let health = store.health();
+    /// assert!(health.is_answering());
+    /// assert_eq!(health.name(), "limits.db");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.engine.report()
+    }
+
     /// Writes what waits and closes the database, also while layers still hold the store.
     ///
     /// Later charges get [`StoreError::Closed`], for which each limiter's failure mode decides: by default they are counted in
@@ -258,6 +282,10 @@ struct Sqlite {
 }
 
 impl Backend for Sqlite {
+    fn file_sizes(&self) -> Arc<FileSizes> {
+        self.database.file_sizes()
+    }
+
     async fn open(&mut self) -> Result<(), StoreError> {
         self.database.open_patiently().await
     }
