@@ -122,6 +122,8 @@ impl Check {
     fn told(&self, decision: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
         if let Ok(decision) = &decision {
             events::decided(decision, self.limiter.is_shadow());
+            #[cfg(feature = "admin")]
+            self.limiter.tally(decision);
         }
         #[cfg(feature = "metrics")]
         match &decision {

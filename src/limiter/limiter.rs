@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::check::decision;
 use super::setup::Setup;
+#[cfg(feature = "admin")]
+use super::tally::Tallies;
 use super::{Check, FailureMode, Held, Keys};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
@@ -52,6 +54,8 @@ pub(super) struct Inner {
     pub(super) rules: Few<Arc<Rule>>,
     pub(super) setup: Setup,
     pub(super) is_announced: AtomicBool,
+    #[cfg(feature = "admin")]
+    pub(super) tallies: Tallies,
 }
 
 impl Limiter {
@@ -142,6 +146,8 @@ impl Limiter {
                 rules: policies.into_map(|policy| Arc::new(setup.rule(policy))),
                 setup,
                 is_announced: AtomicBool::new(false),
+                #[cfg(feature = "admin")]
+                tallies: Tallies::new(),
             }),
         }
     }

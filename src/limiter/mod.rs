@@ -17,6 +17,10 @@ mod limits;
 #[cfg(feature = "metrics")]
 mod meters;
 mod setup;
+#[cfg(feature = "admin")]
+mod tally;
+#[cfg(feature = "admin")]
+mod views;
 
 pub(crate) use self::check::{Check, Held};
 #[cfg(feature = "metrics")]
@@ -24,3 +28,5 @@ pub use self::describe_metrics::describe_metrics;
 pub use self::failure_mode::FailureMode;
 pub use self::keys::Keys;
 pub use self::limiter::Limiter;
+#[cfg(feature = "admin")]
+pub(crate) use self::tally::{Counted, Tally, Top};

@@ -59,7 +59,7 @@ impl Algorithm {
     }
 
     /// Whether each window has one counter, which alone decides.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "admin"))]
     pub(crate) fn is_one_window(self) -> bool {
         self == Self::FixedWindow || self.is_calendar()
     }
