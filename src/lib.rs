@@ -46,6 +46,7 @@
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
 //! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics), and `describe_metrics` what they are |
+//! | `admin` | no | `Admin`, an HTTP API for operators: who is refused, resets, usage, health |
 //! | `test-util` | no | `ManualClock`, a clock that tests set |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.
@@ -63,6 +64,11 @@ mod limiter;
 
 mod middleware;
 
+#[cfg(feature = "admin")]
+mod admin;
+
+#[cfg(feature = "admin")]
+pub use self::admin::{Admin, AdminError, AdminKey, AdminKeyError};
 #[cfg(feature = "test-util")]
 pub use self::clock::ManualClock;
 pub use self::limit::{

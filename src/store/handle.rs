@@ -16,6 +16,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "admin")]
+use super::StoreHealth;
 use super::contract::sealed::Sealed;
 #[cfg(feature = "sqlite")]
 use super::engine::Engine;
@@ -207,6 +209,16 @@ impl StoreHandle {
             Self::Memory(memory) => Ok(memory.limits(&ask)),
             #[cfg(feature = "sqlite")]
             Self::Queued(engine) => engine.limits(ask).await,
+        }
+    }
+
+    /// How the store is, as far as it is known without asking it.
+    #[cfg(feature = "admin")]
+    pub(crate) fn report(&self) -> StoreHealth {
+        match self {
+            Self::Memory(memory) => memory.report(),
+            #[cfg(feature = "sqlite")]
+            Self::Queued(engine) => engine.report(),
         }
     }
 

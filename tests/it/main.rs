@@ -5,6 +5,8 @@
     reason = "a helper that fails fails its test"
 )]
 
+#[cfg(feature = "admin")]
+mod admin;
 mod afterwards;
 mod algorithms;
 mod answers;

@@ -193,7 +193,7 @@ impl Policy {
         self.blocking
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "admin"))]
     pub(crate) fn is_leased(&self) -> bool {
         self.is_leased
     }

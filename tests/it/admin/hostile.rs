@@ -1,0 +1,143 @@
+//! Nothing that is sent makes it panic, or take long, or grow.
+
+use axum::body::Body;
+use axum::extract::Request;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tollgate::{AdminKey, RateLimitLayer};
+
+use super::{SECRET, admin, ask, encoded, percent};
+use crate::support::{clock, login, on_the_wire, send, serve, sqlite};
+
+fn router() -> (axum::Router, tollgate::SqliteStore) {
+    let store = sqlite(&clock());
+    let admin = admin().layer(&login(3, 60, &store)).store(&store);
+    (admin.into_router().unwrap(), store)
+}
+
+/// Each of them is answered as the file says.
+#[tokio::test]
+async fn no_query_makes_it_panic() {
+    let (router, _store) = router();
+    let targets = std::cell::RefCell::new(Vec::new());
+    let names = prop_oneof![
+        Just("key"),
+        Just("under"),
+        Just("all"),
+        Just("policy"),
+        Just("limit"),
+        Just("after"),
+        Just("from"),
+        Just("to"),
+        Just("route"),
+        Just("%00"),
+        Just(""),
+    ];
+    let value = prop_oneof![
+        "[ -~]{0,12}".prop_map(|text| encoded(&text)),
+        proptest::collection::vec(any::<u8>(), 0..9).prop_map(percent),
+        "[0-9]{0,40}",
+        "user:[0-9]{1,3}",
+        Just("login".to_owned()),
+        Just("true".to_owned()),
+        Just("2027-01-15".to_owned()),
+        "[%a-f]{0,5}",
+    ];
+    let query = proptest::collection::vec((names, value), 0..4);
+    let paths: Vec<_> = super::schema::OpenApi::read()
+        .operations()
+        .into_iter()
+        .map(|operation| (operation.method, operation.path))
+        .collect();
+    TestRunner::deterministic()
+        .run(
+            &(proptest::sample::select(paths), query),
+            |((method, path), query)| {
+                let query: Vec<_> = query
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
+                targets
+                    .borrow_mut()
+                    .push((method, format!("{path}?{}", query.join("&"))));
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert!(targets.borrow().len() > 200);
+    for (method, target) in targets.into_inner() {
+        let answer = ask(&router, &method, &target).await;
+        assert!(answer.status < 500, "{method} {target} {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_is_not_said_again_and_sql_is_text() {
+    let (router, _store) = router();
+    for text in [
+        "user:'; DROP TABLE rate_limit_windows; --",
+        "x:<script>alert(1)</script>",
+    ] {
+        let answer = ask(
+            &router,
+            "DELETE",
+            &format!("/counters?key={}", encoded(text)),
+        )
+        .await;
+        assert_eq!((answer.status, &answer.json()["units"]), (200, &0.into()));
+    }
+    for target in [
+        "/policy?policy=%3Cscript%3E",
+        "/counters?key=%3Cscript%3E",
+        "/policies?%3Cscript%3E=1",
+    ] {
+        let answer = ask(&router, "GET", target).await;
+        assert!(
+            answer.status >= 400 && !answer.text().contains("script"),
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_not_read() {
+    let (router, _store) = router();
+    let endless =
+        futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>("x".repeat(1 << 16)));
+    let request = Request::delete("/counters?key=user:1").header("x-admin-key", SECRET);
+    let answer = send(&router, request.body(Body::from_stream(endless)).unwrap()).await;
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn on_a_server_of_its_own_it_answers_as_in_a_test_and_head_has_no_body() {
+    let (router, _store) = router();
+    let address = serve(router).await;
+    let head = on_the_wire(
+        address,
+        &format!("HEAD /policies HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Admin-Key: {SECRET}\r\n\r\n"),
+    )
+    .await;
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
+    let junk = on_the_wire(
+        address,
+        &format!("GET /counters?key=%zz\u{e9} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Admin-Key: {SECRET}\r\n\r\n"),
+    )
+    .await;
+    assert!(junk.starts_with("HTTP/1.1 400 "), "{junk}");
+}
+
+#[test]
+fn debug_shows_neither_key_nor_secret() {
+    let key = AdminKey::new(SECRET).unwrap();
+    let layer = RateLimitLayer::fixed(3, 60).name("login");
+    let shown = format!("{key:?} {:?}", admin().layer(&layer));
+    assert_eq!(
+        shown,
+        r#"AdminKey { .. } Admin { policies: ["login"], .. }"#
+    );
+}
