@@ -34,7 +34,7 @@
 //! | other limits for some keys, at run time | [`Limiter::set_limit`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
 //! | what was let through, and what was used | [`RateLimitLayer::audit`], [`UsageQuery`] |
-//! | a store that gives no answer | [`FailureMode`] |
+//! | a store that gives no answer | [`FailureMode`], [`StoreHealth`] |
 //! | the answers that the layer makes | [`Rejection`], [`Problem`] |
 //! | what was decided, for handlers and logs | [`Decisions`], [`Decision`] |
 //!
@@ -119,6 +119,9 @@ mod pages {
     #[cfg(feature = "test-util")]
     #[doc = include_str!("../docs/testing.md")]
     mod testing {}
+    #[cfg(feature = "admin")]
+    #[doc = include_str!("../docs/admin.md")]
+    mod admin {}
     #[doc = include_str!("../docs/migrating.md")]
     mod migrating {}
     #[doc = include_str!("../docs/errors.md")]

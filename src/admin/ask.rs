@@ -1,14 +1,20 @@
-//! What a request asks: its query, read strictly.
+//! What a request asks: its query, read strictly, and its body, which is small.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::str::FromStr;
 
+use axum::body::Body;
 use http::StatusCode;
+use http_body::Body as _;
 
 use super::problem::Problem;
 use crate::limit::Key;
 
 /// A key of several parts, each of the longest, in hexadecimal: and still nothing that takes time to read.
 const LONGEST_QUERY: usize = 8_192;
+/// A limit and its end have some 80.
+const LONGEST_BODY: usize = 4_096;
 const DEFAULT_LIMIT: usize = 100;
 const LARGEST_LIMIT: usize = 1_000;
 
@@ -16,6 +22,7 @@ const LARGEST_LIMIT: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Ask {
     parameters: Vec<(&'static str, String)>,
+    body: Vec<u8>,
 }
 
 impl Ask {
@@ -47,7 +54,44 @@ impl Ask {
             }
             parameters.push((name, value));
         }
-        Ok(Self { parameters })
+        let body = Vec::new();
+        Ok(Self { parameters, body })
+    }
+
+    /// Reads the body, and no more of it than may be.
+    pub(super) async fn read_body(&mut self, mut body: Body) -> Result<(), Problem> {
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let frame =
+                frame.map_err(|_| Problem::bad_request("The body broke off: send it again."))?;
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
+            if self.body.len() + data.len() > LONGEST_BODY {
+                return Err(Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!(
+                        "The body is longer than {LONGEST_BODY} bytes, and no limit needs as many."
+                    ),
+                ));
+            }
+            self.body.extend_from_slice(data);
+        }
+        Ok(())
+    }
+
+    pub(super) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Whether it is said that all keys are meant.
+    pub(super) fn is_all(&self) -> Result<bool, Problem> {
+        match self.get("all") {
+            None => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(Problem::invalid(
+                "The parameter all is not true: leave it out, or send all=true.",
+            )),
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

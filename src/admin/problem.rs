@@ -71,10 +71,11 @@ impl Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let mut text = error.to_string();
+        // With what the database said.
+        let mut text = format!("{error:?}");
         text.get_mut(..1).map(str::make_ascii_uppercase);
         text.push('.');
-        if matches!(error, StoreError::TooManyKeys) {
+        if matches!(error, StoreError::TooManyKeys | StoreError::LongKey) {
             return Self::invalid(text);
         }
         Self {

@@ -12,7 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde::Serialize;
 
-use super::answers::{counters, policies, rankings, stores, usage};
+use super::answers::{counters, limits, policies, rankings, stores, usage};
 use super::ask::Ask;
 use super::problem::Problem;
 use super::site::Site;
@@ -53,6 +53,10 @@ pub(super) fn routes() -> impl Iterator<Item = Route> {
         DELETE "/counters" ["key", "under", "all", "policy"] counters::reset,
         GET "/busiest" ["policy", "limit"] rankings::busiest,
         GET "/refused" ["policy", "limit"] rankings::refused,
+        GET "/limits" ["policy", "limit", "after"] limits::list,
+        GET "/limit" ["policy", "key", "all"] limits::one,
+        PUT "/limit" ["policy", "key", "all"] limits::set,
+        DELETE "/limit" ["policy", "key", "all"] limits::remove,
         GET "/usage" ["from", "to", "key", "policy", "route"] usage::total,
         GET "/usage/days" ["from", "to", "key", "policy", "route", "limit", "after"] usage::by_day,
         GET "/usage/keys" ["from", "to", "key", "policy", "route", "limit"] usage::by_key,
@@ -87,8 +91,12 @@ fn with(methods: MethodRouter, route: &Route, site: Arc<Site>) -> MethodRouter {
     // The methods of the table are those of the standard.
     let filter = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET);
     let (parameters, answer) = (route.parameters, route.answer);
+    let has_body = route.method == Method::PUT;
     methods.on(filter, move |request: Request| async move {
-        let ask = Ask::read(request.uri().query(), parameters)?;
+        let mut ask = Ask::read(request.uri().query(), parameters)?;
+        if has_body {
+            ask.read_body(request.into_body()).await?;
+        }
         answer(site, ask).await
     })
 }

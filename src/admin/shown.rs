@@ -1,8 +1,10 @@
-//! Durations and instants as answers show them.
+//! Durations and instants as answers show them, and as requests have them.
 
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::limit::{Day, Timestamp};
 
@@ -32,6 +34,13 @@ pub(super) fn instant(at: Timestamp) -> String {
     )
 }
 
+/// An instant as RFC 3339 has it, with any offset; what is less than a millisecond is dropped.
+pub(super) fn read_instant(text: &str) -> Option<Timestamp> {
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    let millis = at.unix_timestamp_nanos().div_euclid(1_000_000);
+    i64::try_from(millis).ok().map(Timestamp::from_unix_millis)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +67,22 @@ mod tests {
             shown(1_799_985_600_000 + 45_296_789),
             "2027-01-15T16:34:56.789Z"
         );
+    }
+
+    #[test]
+    fn instants_are_read_with_any_offset_and_as_they_are_shown() {
+        for text in ["2027-01-15T16:34:56.789Z", "2027-01-15t17:34:56.7899+01:00"] {
+            let at = read_instant(text).unwrap();
+            assert_eq!(instant(at), "2027-01-15T16:34:56.789Z");
+        }
+        for text in [
+            "",
+            "tomorrow",
+            "2027-01-15",
+            "2027-02-29T00:00:00Z",
+            "2027-01-15T16:34:56",
+        ] {
+            assert_eq!(read_instant(text), None, "{text}");
+        }
     }
 }

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::key::{self, ForwardedHeader, KeyError, NetworkError, TrustedProxies};
-use tollgate::{Key, Limit, Limiter, MemoryStore, OpenError, Policy, PolicyError, RateLimitLayer};
+use tollgate::{
+    Admin, AdminKey, Key, Limit, Limiter, MemoryStore, OpenError, Policy, PolicyError,
+    RateLimitLayer,
+};
 use tower::Layer;
 
 use crate::support::{capture_log, clock, from, get, hello, login_in_memory, memory, send};
@@ -218,6 +221,20 @@ async fn limits() -> [tollgate::StoreError; 3] {
     ]
 }
 
+/// Those of the admin API, each with its name.
+fn admin_errors() -> [(String, &'static str); 3] {
+    let of = |error: tollgate::AdminKeyError| (error.to_string(), error.name());
+    let limiter = || Limiter::new(Policy::fixed(3, 60)).store(&MemoryStore::new());
+    let key = AdminKey::new("0123456789abcdef").unwrap();
+    let admin = Admin::new(key).limiter(&limiter()).limiter(&limiter());
+    let twice = admin.into_router().unwrap_err();
+    [
+        of(AdminKey::new("").unwrap_err()),
+        of(AdminKey::new("0123456789abcdef\n").unwrap_err()),
+        (twice.to_string(), twice.name()),
+    ]
+}
+
 /// The lines that warn of counters which two limits share.
 async fn warnings() -> Vec<String> {
     let log = capture_log();
@@ -303,7 +320,7 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));
     }
-    for (message, name) in panics() {
+    for (message, name) in panics().into_iter().chain(admin_errors()) {
         assert_eq!(name_in(&message), name);
         names.insert(name.to_owned());
     }

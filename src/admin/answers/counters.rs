@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::limits::Units;
 use crate::admin::ask::Ask;
 use crate::admin::events;
 use crate::admin::problem::Problem;
@@ -22,10 +23,14 @@ struct States<'a> {
 struct State<'a> {
     policy: &'a str,
     allowed: bool,
-    limit: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_limit: Option<Units>,
     used: u64,
     attempts: u64,
-    remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u32>,
     reset_after_seconds: Seconds,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<Seconds>,
@@ -35,13 +40,16 @@ struct State<'a> {
 
 impl<'a> State<'a> {
     fn of(policy: &'a str, verdict: &Verdict) -> Self {
+        let set_limit = verdict.stored_limit();
+        let is_limited = !set_limit.is_some_and(|limit| limit.is_exempt());
         Self {
             policy,
             allowed: verdict.is_allowed(),
-            limit: verdict.policy().limit(),
+            limit: Some(verdict.policy().limit()).filter(|_| is_limited),
+            set_limit: set_limit.map(Units),
             used: verdict.used(),
             attempts: verdict.attempts(),
-            remaining: verdict.remaining(),
+            remaining: Some(verdict.remaining()).filter(|_| is_limited),
             reset_after_seconds: Seconds(verdict.reset_after()),
             retry_after_seconds: verdict.retry_after().map(Seconds),
             blocked_for_seconds: verdict.blocked_for().map(Seconds),
@@ -67,11 +75,11 @@ pub(in crate::admin) async fn look(site: Arc<Site>, ask: Ask) -> Answer {
 #[derive(Serialize)]
 struct Resets<'a> {
     units: u64,
-    policies: Vec<Units<'a>>,
+    policies: Vec<Reset<'a>>,
 }
 
 #[derive(Serialize)]
-struct Units<'a> {
+struct Reset<'a> {
     policy: &'a str,
     units: u64,
 }
@@ -86,16 +94,7 @@ enum Scope {
 impl Scope {
     /// Never all for want of another parameter: `key=$KEY` may have been left out by mistake.
     fn of(ask: &Ask) -> Result<Self, Problem> {
-        let is_all = match ask.get("all") {
-            None => false,
-            Some("true") => true,
-            Some(_) => {
-                return Err(Problem::invalid(
-                    "The parameter all is not true: leave it out, or send all=true.",
-                ));
-            }
-        };
-        match (ask.key("key")?, ask.key("under")?, is_all) {
+        match (ask.key("key")?, ask.key("under")?, ask.is_all()?) {
             (Some(key), None, false) => Ok(Self::Key(key)),
             (None, Some(key), false) => Ok(Self::Under(key)),
             (None, None, true) if ask.get("policy").is_some() => Ok(Self::All),
@@ -130,7 +129,7 @@ pub(in crate::admin) async fn reset(site: Arc<Site>, ask: Ask) -> Answer {
         };
         events::reset(&listed.id, scope.name(), units);
         let policy = &*listed.id;
-        policies.push(Units { policy, units });
+        policies.push(Reset { policy, units });
     }
     let units = policies.iter().map(|policy| policy.units);
     json(&Resets {

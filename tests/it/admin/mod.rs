@@ -3,6 +3,7 @@
 mod authentication;
 mod counters;
 mod hostile;
+mod limits;
 mod lists;
 mod mounting;
 mod openapi;

@@ -7,7 +7,9 @@ use axum::Router;
 use axum::body::Body;
 use http::Request;
 use tempfile::TempDir;
-use tollgate::{Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, SqliteStore, Store};
+use tollgate::{
+    Limit, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer, SqliteStore, Store,
+};
 use tower::Layer;
 
 use super::schema::OpenApi;
@@ -58,6 +60,10 @@ impl Sites {
         let full = Limiter::new(Policy::fixed(1, 60).name("small")).store(&small);
         let bucket = Policy::token_bucket(10, 1).burst(50).name("bucket");
         let other = Limiter::new(Policy::fixed(7, 60).name("api")).store(&file);
+        let exempt = Limit::EXEMPT.ends_after(Duration::from_hours(1));
+        for id in [7, 8] {
+            login.set_limit("login", &user(id), exempt).await.unwrap();
+        }
         let admin = admin()
             .layer(&api)
             .layer(&RateLimitLayer::new(bucket).store(&file).shadow(true))
@@ -82,7 +88,7 @@ impl Sites {
 
     /// The requests that get this answer.
     fn requests(&self, method: &str, path: &str, status: u16) -> Vec<(&Router, String)> {
-        let key = if path == "/counters" {
+        let key = if matches!(path, "/counters" | "/limit") {
             "&key=user:42"
         } else {
             ""
@@ -90,7 +96,15 @@ impl Sites {
         let queries: &[&str] = match (status, method, path) {
             (200, _, "/policies" | "/usage/days") => &["", "limit=1"],
             (200, "GET", "/policy") => &["policy=login", "policy=shadow;bucket", "policy=api"],
-            (200, "GET", "/counters") => &["key=user:42", "key=user:42&policy=login", "key=user:0"],
+            (200, _, "/limits") => &["policy=login", "policy=login&limit=1"],
+            (200, "GET", "/limit") | (413, ..) => &["policy=login&key=user:7"],
+            (200, _, "/limit") => &["policy=login&key=user:8", "policy=small&all=true"],
+            (200, "GET", "/counters") => &[
+                "key=user:7",
+                "key=user:42",
+                "key=user:42&policy=login",
+                "key=user:0",
+            ],
             (200, "DELETE", "/counters") => {
                 &["key=user:1", "under=user:2", "all=true&policy=small"]
             }
@@ -102,6 +116,9 @@ impl Sites {
             (404, ..) => return vec![(&self.full, format!("{path}?policy=nobody{key}"))],
             (414, ..) => return vec![(&self.full, format!("{path}?{}", "a".repeat(8_193)))],
             (422, ..) => &["nonsense=1"],
+            (503, _, "/limit" | "/limits") => {
+                return vec![(&self.closed, format!("{path}?policy=login{key}"))];
+            }
             (503, ..) => return vec![(&self.closed, format!("{path}?{key}"))],
             _ => panic!("{method} {path} {status} has no request"),
         };
@@ -112,12 +129,18 @@ impl Sites {
     }
 }
 
-async fn request(router: &Router, method: &str, target: &str, has_key: bool) -> Answer {
+async fn request(router: &Router, method: &str, target: &str, status: u16) -> Answer {
+    let has_key = status != 401;
     let mut request = Request::builder().method(method).uri(target);
     if has_key {
         request = request.header("x-admin-key", SECRET);
     }
-    send(router, request.body(Body::empty()).unwrap()).await
+    let body = match (method, status) {
+        ("PUT", 413) => "x".repeat(4_097),
+        ("PUT", _) => r#"{"limit": "blocked", "ends_after_seconds": 60}"#.to_owned(),
+        _ => String::new(),
+    };
+    send(router, request.body(Body::from(body)).unwrap()).await
 }
 
 #[tokio::test]
@@ -130,7 +153,7 @@ async fn each_operation_gives_each_answer_that_the_file_names_and_shows_each_pro
         let (method, path) = (&*operation.method, operation.path);
         for &status in &operation.statuses {
             for (router, target) in sites.requests(method, path, status) {
-                let answer = request(router, method, &target, status != 401).await;
+                let answer = request(router, method, &target, status).await;
                 assert_eq!(
                     answer.status,
                     status,
@@ -142,7 +165,7 @@ async fn each_operation_gives_each_answer_that_the_file_names_and_shows_each_pro
             }
         }
     }
-    assert!(operations.len() >= 13 && answers > 70, "{answers} answers");
+    assert!(operations.len() >= 17 && answers > 90, "{answers} answers");
     let unseen: Vec<_> = file
         .properties()
         .into_iter()
@@ -154,7 +177,7 @@ async fn each_operation_gives_each_answer_that_the_file_names_and_shows_each_pro
 #[tokio::test]
 async fn the_file_is_served_as_it_is_and_is_of_this_version() {
     let (sites, file) = (Sites::new().await, OpenApi::read());
-    let served = request(&sites.bare, "GET", "/openapi.json", true).await;
+    let served = request(&sites.bare, "GET", "/openapi.json", 200).await;
     assert_eq!(served.json(), *file.file());
     assert_eq!(file.file()["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
@@ -164,13 +187,13 @@ async fn other_methods_are_a_405_that_says_which_there_are() {
     let sites = Sites::new().await;
     for operation in OpenApi::read().operations() {
         for method in ["POST", "PATCH", "OPTIONS"] {
-            let answer = request(&sites.full, method, operation.path, true).await;
+            let answer = request(&sites.full, method, operation.path, 405).await;
             OpenApi::read().check(method, operation.path, &answer);
             assert!(
                 answer.only("allow").contains(&operation.method),
                 "{answer:?}"
             );
-            let unknown = request(&sites.full, method, operation.path, false).await;
+            let unknown = request(&sites.full, method, operation.path, 401).await;
             assert_eq!(unknown.status, 401);
         }
     }

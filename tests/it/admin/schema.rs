@@ -116,6 +116,16 @@ impl OpenApi {
                     is_of(value, rule.as_str().unwrap()),
                     "{at}: {value} is no {rule}"
                 ),
+                // Told apart by their types.
+                "oneOf" => {
+                    let alternatives = rule.as_array().unwrap().iter();
+                    let mut fitting =
+                        alternatives.filter(|one| is_of(value, one["type"].as_str().unwrap()));
+                    let one = fitting
+                        .next()
+                        .unwrap_or_else(|| panic!("{at}: {value} is none of {rule}"));
+                    self.validate_by(value, one, at, seen);
+                }
                 "const" => assert_eq!(value, rule, "{at}"),
                 "enum" => assert!(rule.as_array().unwrap().contains(value), "{at}: {value}"),
                 "minimum" => assert!(value.as_f64() >= rule.as_f64(), "{at}: {value}"),
