@@ -34,6 +34,7 @@
 //! | other limits for some keys, at run time | [`Limiter::set_limit`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
 //! | what was let through, and what was used | [`RateLimitLayer::audit`], [`UsageQuery`] |
+//! | an HTTP API for operators | `Admin`, with the feature `admin` |
 //! | a store that gives no answer | [`FailureMode`], [`StoreHealth`] |
 //! | the answers that the layer makes | [`Rejection`], [`Problem`] |
 //! | what was decided, for handlers and logs | [`Decisions`], [`Decision`] |

@@ -101,8 +101,7 @@ impl Ask {
     }
 
     pub(super) fn required(&self, name: &str) -> Result<&str, Problem> {
-        self.get(name)
-            .ok_or_else(|| Problem::invalid(format!("The parameter {name} is missing: send it.")))
+        self.get(name).ok_or_else(|| missing(name))
     }
 
     /// A key, as it is stored.
@@ -117,9 +116,7 @@ impl Ask {
     }
 
     pub(super) fn required_key(&self, name: &str) -> Result<Key, Problem> {
-        self.required(name)?;
-        self.key(name)?
-            .ok_or_else(|| Problem::invalid(format!("The parameter {name} is missing: send it.")))
+        self.key(name)?.ok_or_else(|| missing(name))
     }
 
     /// How many things of a list are asked for.
@@ -137,6 +134,10 @@ impl Ask {
                 ))
             })
     }
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::invalid(format!("The parameter {name} is missing: send it."))
 }
 
 fn unknown(known: &[&str]) -> String {
