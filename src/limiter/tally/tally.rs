@@ -121,3 +121,29 @@ fn have_one_counter(one: &Policy, other: &Policy) -> bool {
         && one.period() == other.period()
         && one.as_name() == other.as_name()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[tokio::test]
+    async fn nothing_is_counted_until_somebody_asks_and_those_who_share_a_counter_share_it() {
+        let store = MemoryStore::new();
+        let of = |limit| Limiter::new(Policy::fixed(limit, 60).name("p")).store(&store);
+        let (one, other) = (of(9), of(99));
+        let key = Key::new("user", 1);
+        assert!(one.check(&key).await.unwrap().is_allowed());
+        assert!(one.inner.tallies.get().is_none());
+
+        let [tally] = one.tallies() else {
+            panic!("there is one policy");
+        };
+        assert!(Arc::ptr_eq(tally, &other.tallies()[0]));
+        assert!(!Arc::ptr_eq(tally, &of(9).name("q").tallies()[0]));
+        for limiter in [&one, &other] {
+            assert!(limiter.check(&key).await.unwrap().is_allowed());
+        }
+        assert_eq!(tally.busiest(one.now()).total, 2);
+    }
+}

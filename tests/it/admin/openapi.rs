@@ -198,3 +198,20 @@ async fn other_methods_are_a_405_that_says_which_there_are() {
         }
     }
 }
+
+#[tokio::test]
+async fn each_example_of_a_body_is_accepted_as_it_is_written() {
+    let (sites, file) = (Sites::new().await, OpenApi::read());
+    let body = &file.file()["paths"]["/limit"]["put"]["requestBody"]["content"]["application/json"];
+    let examples = body["examples"].as_object().unwrap();
+    assert!(examples.len() > 1);
+    for (name, example) in examples {
+        let target = "/limit?policy=login&key=user:9";
+        let request = Request::put(target).header("x-admin-key", SECRET);
+        let request = request.body(Body::from(example["value"].to_string()));
+        let answer = send(&sites.full, request.unwrap()).await;
+        file.check("PUT", target, &answer);
+        assert_eq!(answer.status, 200, "{name}");
+        assert_eq!(answer.json()["limit"], example["value"]["limit"]);
+    }
+}
