@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, Quota};
 use crate::cpu;
 use crate::keys::Keys;
+use crate::load::Load;
 use crate::measured::Measured;
 use crate::server::Hello;
 
@@ -22,13 +23,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(contestant: Contestant, database: &Path, pool: u32) -> Result<Self> {
+    pub(crate) fn start(
+        contestant: Contestant,
+        database: &Path,
+        pool: u32,
+        quota: Quota,
+    ) -> Result<Self> {
         let mut process = Command::new(env::current_exe()?)
             .arg("server")
             .arg(contestant.argument())
             .arg("--database")
             .arg(database)
             .args(["--pool", &pool.to_string()])
+            .args(["--quota", &quota.argument()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -50,7 +57,7 @@ impl Server {
     }
 
     /// Loads it for so long from another process, which ends with it.
-    pub(crate) fn load(&self, keys: Keys, connections: usize, seconds: f64) -> Result<Measured> {
+    pub(crate) fn load(&self, keys: Keys, load: Load) -> Result<Measured> {
         let keys = match keys {
             Keys::One => "one",
             Keys::Many => "many",
@@ -58,8 +65,10 @@ impl Server {
         let cpu = cpu::Watch::process(self.process.id());
         let output = Command::new(env::current_exe()?)
             .args(["load", &self.address.to_string(), keys])
-            .args(["--connections", &connections.to_string()])
-            .args(["--seconds", &seconds.to_string()])
+            .args(["--connections", &load.connections.to_string()])
+            .args(["--seconds", &load.seconds.to_string()])
+            .args(["--expected", &load.expected.to_string()])
+            .args(load.uses_up.then_some("--uses-up"))
             .stderr(Stdio::inherit())
             .output()?;
         let used = cpu.used();

@@ -17,6 +17,30 @@ pub(crate) const LIMIT: u32 = u32::MAX;
 /// A window that does not end while it is measured.
 pub(crate) const WINDOW_SECONDS: u64 = 365 * 86_400;
 
+/// How much each key may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Quota {
+    /// So much that nothing is ever refused.
+    Endless,
+    /// One request, so that all others are refused.
+    One,
+}
+
+impl Quota {
+    /// The name that the command line knows it by.
+    pub(crate) fn argument(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(crate) fn limit(self) -> u32 {
+        match self {
+            Self::Endless => LIMIT,
+            Self::One => 1,
+        }
+    }
+}
+
 /// What limits the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Contestant {
@@ -57,8 +81,17 @@ impl Contestant {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
+    /// The status of what is beyond the quota, or within it when that is endless.
+    pub(crate) fn expected_status(self, quota: Quota) -> u16 {
+        match (self, quota) {
+            (Self::None, _) | (_, Quota::Endless) => 200,
+            (_, Quota::One) => 429,
+        }
+    }
+
     /// The same hello-world behind each of them.
-    pub(crate) async fn enter(self, database: &Path, pool: u32) -> Result<Entrant> {
+    pub(crate) async fn enter(self, database: &Path, pool: u32, quota: Quota) -> Result<Entrant> {
+        let limit = quota.limit();
         let hello = Router::new().route("/", get(async || "hello"));
         let mut store = None;
         let mut settings = String::new();
@@ -69,30 +102,30 @@ impl Contestant {
             }
             Self::Tollgate => {
                 let sqlite = SqliteStore::open(database).await?;
-                let layer = RateLimitLayer::fixed(LIMIT, WINDOW_SECONDS)
+                let layer = RateLimitLayer::fixed(limit, WINDOW_SECONDS)
                     .name("bench")
                     .key(key::header(keys::HEADER))
                     .store(&sqlite);
                 write!(
                     settings,
-                    "{:?} of {LIMIT} in {WINDOW_SECONDS} s, on SqliteStore::open, all else by default",
+                    "{:?} of {limit} in {WINDOW_SECONDS} s, on SqliteStore::open, all else by default",
                     layer.limiter().policy().algorithm(),
                 )?;
                 store = Some(sqlite);
                 hello.layer(layer)
             }
             Self::Governor => {
-                settings = governed::settings();
-                governed::limit(hello)?
+                settings = governed::settings(quota);
+                governed::limit(hello, quota)?
             }
             Self::GovernorHeaders => {
-                settings = format!("{}, use_headers()", governed::settings());
-                governed::limit_with_headers(hello)?
+                settings = format!("{}, use_headers()", governed::settings(quota));
+                governed::limit_with_headers(hello, quota)?
             }
             Self::Upsert => {
                 let upsert = Upsert::open(database, pool).await?;
                 settings = upsert.settings().await?;
-                upsert::limit(hello, upsert)
+                upsert::limit(hello, upsert, limit)
             }
         };
         Ok(Entrant {

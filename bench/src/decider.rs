@@ -75,7 +75,7 @@ impl Decider {
         match self {
             Self::Tollgate(limiter, keys) => Ok(limiter.check(&keys[key]).await?.is_allowed()),
             Self::Governor(limiter, keys) => Ok(limiter.check_key(&keys[key]).is_ok()),
-            Self::Upsert(upsert, keys) => upsert.is_allowed(&keys[key]).await,
+            Self::Upsert(upsert, keys) => upsert.is_allowed(&keys[key], LIMIT).await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tokio::runtime;
 
-use crate::contestant::{Contestant, LIMIT, WINDOW_SECONDS};
+use crate::contestant::{Contestant, LIMIT, Quota, WINDOW_SECONDS};
 use crate::decider::Decider;
 use crate::keys::Keys;
 use crate::report::{self, Ratio, Row, Wording};
@@ -84,7 +84,7 @@ async fn measure(effort: Effort) -> Result<()> {
         effort.connections,
         effort.rounds,
         effort.seconds,
-        governed::settings(),
+        governed::settings(Quota::Endless),
         deciders[UPSERT].settings().await?,
     );
 

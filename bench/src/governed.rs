@@ -12,11 +12,16 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::KeyExtractor;
 use tower_governor::{GovernorError, GovernorLayer};
 
-use crate::contestant::LIMIT;
+use crate::contestant::{Quota as Limited, WINDOW_SECONDS};
 use crate::keys;
 
-/// A unit comes back each nanosecond: nothing is ever refused.
-const PERIOD: Duration = Duration::from_nanos(1);
+/// How soon a unit comes back: at once, so that nothing is ever refused, or never while it is measured.
+fn period(quota: Limited) -> Duration {
+    match quota {
+        Limited::Endless => Duration::from_nanos(1),
+        Limited::One => Duration::from_secs(WINDOW_SECONDS),
+    }
+}
 
 /// The header's value, like the others take it.
 #[derive(Clone)]
@@ -34,24 +39,25 @@ impl KeyExtractor for HeaderKey {
     }
 }
 
-pub(crate) fn settings() -> String {
-    format!("a burst of {LIMIT}, 1 more each {PERIOD:?}, in memory, keyed by a String")
+pub(crate) fn settings(quota: Limited) -> String {
+    let (burst, period) = (quota.limit(), period(quota));
+    format!("a burst of {burst}, 1 more each {period:?}, in memory, keyed by a String")
 }
 
-pub(crate) fn limit(router: Router) -> Result<Router> {
+pub(crate) fn limit(router: Router, quota: Limited) -> Result<Router> {
     let config = GovernorConfigBuilder::default()
-        .period(PERIOD)
-        .burst_size(LIMIT)
+        .period(period(quota))
+        .burst_size(quota.limit())
         .key_extractor(HeaderKey)
         .finish()
         .context("tower_governor takes no such quota")?;
     Ok(router.layer(GovernorLayer::new(Arc::new(config))))
 }
 
-pub(crate) fn limit_with_headers(router: Router) -> Result<Router> {
+pub(crate) fn limit_with_headers(router: Router, quota: Limited) -> Result<Router> {
     let config = GovernorConfigBuilder::default()
-        .period(PERIOD)
-        .burst_size(LIMIT)
+        .period(period(quota))
+        .burst_size(quota.limit())
         .key_extractor(HeaderKey)
         .use_headers()
         .finish()
@@ -61,7 +67,8 @@ pub(crate) fn limit_with_headers(router: Router) -> Result<Router> {
 
 /// The limiter that `tower_governor` is built on.
 pub(crate) fn limiter() -> Result<DefaultKeyedRateLimiter<String>> {
-    let burst = NonZeroU32::new(LIMIT).context("a burst of 0")?;
-    let quota = Quota::with_period(PERIOD).context("a period of 0")?;
+    let endless = Limited::Endless;
+    let burst = NonZeroU32::new(endless.limit()).context("a burst of 0")?;
+    let quota = Quota::with_period(period(endless)).context("a period of 0")?;
     Ok(RateLimiter::keyed(quota.allow_burst(burst)))
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::child::Server;
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, Quota};
 use crate::keys::Keys;
+use crate::load::Load;
 use crate::report::{self, Ratio, Row, Wording, median};
 use crate::server::WORKERS;
 use crate::{Effort, environment, pool};
@@ -45,6 +46,17 @@ const GOVERNOR_MANY: usize = 5;
 const TOLLGATE_MANY: usize = 6;
 const UPSERT_MANY: usize = 7;
 
+/// What is to be reached when everything is refused.
+const RATIOS_REFUSED: [Ratio; 7] = [
+    ratio(TOLLGATE, GOVERNOR, Some(1.0)),
+    ratio(TOLLGATE, UPSERT, Some(8.0)),
+    ratio(TOLLGATE_MANY, GOVERNOR_MANY, None),
+    ratio(TOLLGATE_MANY, UPSERT_MANY, None),
+    ratio(TOLLGATE, GOVERNOR_HEADERS, None),
+    ratio(TOLLGATE, NONE, None),
+    ratio(NONE, GOVERNOR, None),
+];
+
 const RATIOS: [Ratio; 9] = [
     ratio(TOLLGATE, GOVERNOR, Some(0.85)),
     ratio(TOLLGATE, UPSERT, Some(6.0)),
@@ -63,16 +75,26 @@ const fn ratio(of: usize, to: usize, target: Option<f64>) -> Ratio {
 }
 
 /// Measures, and prints what was found.
-pub(crate) fn run(effort: Effort) -> Result<()> {
+pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let environment = tokio::runtime::Runtime::new()?.block_on(environment::describe())?;
     println!("{environment}");
     let pool = best_pool(directory.path(), effort.connections)?;
-    let servers = start(directory.path(), pool)?;
+    let servers = start(directory.path(), pool, quota)?;
     print_settings(&servers, effort);
 
-    for ((_, keys), server) in ENTRANTS.iter().zip(&servers) {
-        server.load(*keys, effort.connections, WARM_UP_SECONDS)?;
+    let load = |contestant: Contestant, seconds| Load {
+        connections: effort.connections,
+        seconds,
+        expected: contestant.expected_status(quota),
+        uses_up: false,
+    };
+    for ((contestant, keys), server) in ENTRANTS.iter().zip(&servers) {
+        let warm_up = Load {
+            uses_up: quota == Quota::One,
+            ..load(*contestant, WARM_UP_SECONDS)
+        };
+        server.load(*keys, warm_up)?;
     }
     let mut rows = ENTRANTS.map(|(contestant, keys)| Row {
         label: format!("{}, {}", contestant.label(), keys.label()),
@@ -87,22 +109,26 @@ pub(crate) fn run(effort: Effort) -> Result<()> {
             order.reverse();
         }
         for index in order {
-            let measured =
-                servers[index].load(ENTRANTS[index].1, effort.connections, effort.seconds)?;
+            let (contestant, keys) = ENTRANTS[index];
+            let measured = servers[index].load(keys, load(contestant, effort.seconds))?;
             rows[index].turns.push(measured);
         }
     }
+    let ratios = match quota {
+        Quota::Endless => &RATIOS[..],
+        Quota::One => &RATIOS_REFUSED,
+    };
     println!("\n{}", report::table(&rows, WORDING));
-    println!("\n{}", report::ratios(&rows, &RATIOS));
+    println!("\n{}", report::ratios(&rows, ratios));
     println!("\n{}", judge_loader(&rows));
     Ok(())
 }
 
 /// Starts the servers. They are all there all the time; only one has work.
-fn start(directory: &Path, pool: u32) -> Result<Vec<Server>> {
+fn start(directory: &Path, pool: u32, quota: Quota) -> Result<Vec<Server>> {
     let server = |(index, (contestant, _)): (usize, &(Contestant, Keys))| {
         let database = directory.join(format!("{index}.db"));
-        Server::start(*contestant, &database, pool)
+        Server::start(*contestant, &database, pool, quota)
     };
     ENTRANTS.iter().enumerate().map(server).collect()
 }
@@ -110,13 +136,17 @@ fn start(directory: &Path, pool: u32) -> Result<Vec<Server>> {
 /// Finds the size of the pool with which the upsert is fastest.
 fn best_pool(directory: &Path, connections: usize) -> Result<u32> {
     let mut best = (0, 0.0);
+    let trial = Load {
+        connections,
+        seconds: TRIAL_SECONDS,
+        expected: 200,
+        uses_up: false,
+    };
     print!("upsert per request, req/s by size of the pool:");
     for pool in pool::SIZES {
         let database = directory.join(format!("pool-{pool}.db"));
-        let server = Server::start(Contestant::Upsert, &database, pool)?;
-        let rate = server
-            .load(Keys::One, connections, TRIAL_SECONDS)?
-            .per_second;
+        let server = Server::start(Contestant::Upsert, &database, pool, Quota::Endless)?;
+        let rate = server.load(Keys::One, trial)?.per_second;
         print!(" {pool}: {rate:.0}");
         if rate > best.1 {
             best = (pool, rate);

@@ -17,9 +17,33 @@ const BUFFER_LENGTH: usize = 4_096;
 /// A server that is silent for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How to load.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Load {
+    #[arg(long)]
+    pub(crate) connections: usize,
+    #[arg(long)]
+    pub(crate) seconds: f64,
+    /// The status that each answer should have.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) expected: u16,
+    /// Makes a request of each key before it begins.
+    #[arg(long)]
+    pub(crate) uses_up: bool,
+}
+
 /// Loads the server at `address` for so long, and prints a line of JSON: what it [`Measured`](crate::measured::Measured).
-pub(crate) fn run(address: SocketAddr, keys: Keys, connections: usize, seconds: f64) -> Result<()> {
+pub(crate) fn run(address: SocketAddr, keys: Keys, load: Load) -> Result<()> {
     let requests = requests(keys);
+    let Load {
+        connections,
+        seconds,
+        expected,
+        uses_up,
+    } = load;
+    if uses_up {
+        use_up(address, &requests)?;
+    }
     let mut poll = Poll::new()?;
     let mut connections = (0..connections)
         .map(|index| Connection::open(address, index, requests.len(), &poll))
@@ -42,11 +66,11 @@ pub(crate) fn run(address: SocketAddr, keys: Keys, connections: usize, seconds: 
         ensure!(!events.is_empty(), "the server is silent");
         for event in &events {
             let connection = &mut connections[event.token().0];
-            let Some(is_ok) = connection.receive()? else {
+            let Some(status) = connection.receive()? else {
                 continue;
             };
             now = Instant::now();
-            recorder.record(now - connection.sent_at, is_ok);
+            recorder.record(now - connection.sent_at, status == expected);
             connection.sent_at = now;
             connection.send(&requests)?;
         }
@@ -54,6 +78,24 @@ pub(crate) fn run(address: SocketAddr, keys: Keys, connections: usize, seconds: 
     let mut measured = recorder.finish(now - start);
     measured.loader_cpu_micros = measured.micros_each(cpu.used().by_process);
     println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+/// Uses up the quota of each key: one request.
+fn use_up(address: SocketAddr, requests: &[Vec<u8>]) -> Result<()> {
+    let mut stream = TcpStream::connect(address).context("the server can't be reached")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut buffer = [0; BUFFER_LENGTH];
+    for request in requests {
+        stream.write_all(request)?;
+        let mut filled = 0;
+        while response::complete(&buffer[..filled]).is_none() {
+            let length = stream.read(&mut buffer[filled..])?;
+            ensure!(length > 0, "the server has closed a connection");
+            filled += length;
+        }
+    }
     Ok(())
 }
 
@@ -99,8 +141,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once, and says whether the response was a 200 when it is complete. More to come makes a new event.
-    fn receive(&mut self) -> Result<Option<bool>> {
+    /// Reads once, and tells the status of the response when it is complete. More to come makes a new event.
+    fn receive(&mut self) -> Result<Option<u16>> {
         match self.stream.read(&mut self.buffer[self.filled..]) {
             Ok(0) => bail!("the server has closed a connection"),
             Ok(length) => self.filled += length,
@@ -117,6 +159,6 @@ impl Connection {
             "a response nobody asked for"
         );
         self.filled = 0;
-        Ok(Some(response.is_ok))
+        Ok(Some(response.status))
     }
 }

@@ -29,8 +29,9 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 
-use self::contestant::Contestant;
+use self::contestant::{Contestant, Quota};
 use self::keys::Keys;
+use self::load::Load;
 use self::sizing::Subject;
 
 /// Measures tollgate beside no limiter, `tower_governor`, and one upsert per request.
@@ -44,6 +45,8 @@ struct Cli {
 enum Command {
     /// Loads a hello-world axum server behind each limiter, from another process.
     Http(Effort),
+    /// The same, of keys that have used all they may: everything is refused.
+    Refused(Effort),
     /// Asks each limiter for decisions, without HTTP.
     Decisions(Effort),
     /// Asks full exact sliding windows of several limits, without HTTP, beside windows that count their events.
@@ -76,6 +79,8 @@ enum Command {
         database: PathBuf,
         #[arg(long, default_value_t = 1)]
         pool: u32,
+        #[arg(long)]
+        quota: Quota,
     },
     /// The process that `sizing` has for each subject: prints its sizes.
     #[command(hide = true)]
@@ -89,10 +94,8 @@ enum Command {
     Load {
         address: SocketAddr,
         keys: Keys,
-        #[arg(long)]
-        connections: usize,
-        #[arg(long)]
-        seconds: f64,
+        #[command(flatten)]
+        load: Load,
     },
 }
 
@@ -112,7 +115,8 @@ struct Effort {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Http(effort) => http::run(checked(effort)?),
+        Command::Http(effort) => http::run(checked(effort)?, Quota::Endless),
+        Command::Refused(effort) => http::run(checked(effort)?, Quota::One),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
         Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
@@ -123,13 +127,13 @@ fn main() -> Result<()> {
             contestant,
             database,
             pool,
-        } => server::run(contestant, &database, pool),
+            quota,
+        } => server::run(contestant, &database, pool, quota),
         Command::Load {
             address,
             keys,
-            connections,
-            seconds,
-        } => load::run(address, keys, connections, seconds),
+            load,
+        } => load::run(address, keys, load),
     }
 }
 

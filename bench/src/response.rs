@@ -3,7 +3,7 @@
 /// A complete response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Complete {
-    pub(crate) is_ok: bool,
+    pub(crate) status: u16,
     pub(crate) length: usize,
 }
 
@@ -24,9 +24,14 @@ pub(crate) fn complete(bytes: &[u8]) -> Option<Complete> {
     }
     let length = line_start + body_length;
     (bytes.len() >= length).then(|| Complete {
-        is_ok: bytes.starts_with(b"HTTP/1.1 200 "),
+        status: status(bytes).unwrap_or(0),
         length,
     })
+}
+
+fn status(bytes: &[u8]) -> Option<u16> {
+    let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    std::str::from_utf8(status).ok()?.parse().ok()
 }
 
 fn content_length(line: &[u8]) -> Option<usize> {
@@ -54,7 +59,7 @@ mod tests {
             assert_eq!(complete(&response[..length]), None, "{length}");
         }
         let expected = Complete {
-            is_ok: true,
+            status: 200,
             length: response.len(),
         };
         assert_eq!(complete(response), Some(expected));
@@ -64,8 +69,8 @@ mod tests {
     fn a_refusal_is_seen() {
         let response = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
         assert_eq!(
-            complete(response).map(|complete| complete.is_ok),
-            Some(false)
+            complete(response).map(|complete| complete.status),
+            Some(429)
         );
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, Quota};
 
 /// The runtime's threads, the same for every contestant.
 pub(crate) const WORKERS: usize = 2;
@@ -24,18 +24,23 @@ pub(crate) struct Hello {
 }
 
 /// Serves until standard input ends: also when whoever started it is gone.
-pub(crate) fn run(contestant: Contestant, database: &Path, pool: u32) -> Result<()> {
+pub(crate) fn run(contestant: Contestant, database: &Path, pool: u32, quota: Quota) -> Result<()> {
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
         .build()?;
     // Spawned, so that accepting is done by a worker like all else.
     let database = database.to_owned();
-    runtime.block_on(async move { tokio::spawn(serve(contestant, database, pool)).await })?
+    runtime.block_on(async move { tokio::spawn(serve(contestant, database, pool, quota)).await })?
 }
 
-async fn serve(contestant: Contestant, database: std::path::PathBuf, pool: u32) -> Result<()> {
-    let entrant = contestant.enter(&database, pool).await?;
+async fn serve(
+    contestant: Contestant,
+    database: std::path::PathBuf,
+    pool: u32,
+    quota: Quota,
+) -> Result<()> {
+    let entrant = contestant.enter(&database, pool, quota).await?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let hello = Hello {
         address: listener.local_addr()?,

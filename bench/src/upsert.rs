@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, http};
 use sqlx::{Row, SqlitePool};
 
-use crate::contestant::LIMIT;
 use crate::{keys, pool};
 
 /// As this crate's table, without what it keeps beside the count.
@@ -41,12 +40,12 @@ impl Upsert {
         Ok(Self { pool })
     }
 
-    /// Counts one, and says whether that was within the limit.
-    pub(crate) async fn is_allowed(&self, key: &str) -> Result<bool> {
+    /// Counts one, and says whether that was within a limit.
+    pub(crate) async fn is_allowed(&self, key: &str, limit: u32) -> Result<bool> {
         // `fetch_one` would leave the statement unfinished, and the WAL without checkpoints.
         let rows = sqlx::query(UPSERT).bind(key).fetch_all(&self.pool).await?;
         let row = rows.first().context("an upsert returned no row")?;
-        Ok(row.try_get::<i64, _>(0)? <= i64::from(LIMIT))
+        Ok(row.try_get::<i64, _>(0)? <= i64::from(limit))
     }
 
     /// The settings that hold, as SQLite tells them.
@@ -56,16 +55,20 @@ impl Upsert {
 }
 
 /// Puts the upsert in front of the router.
-pub(crate) fn limit(router: Router, upsert: Upsert) -> Router {
-    router.layer(middleware::from_fn_with_state(upsert, charge))
+pub(crate) fn limit(router: Router, upsert: Upsert, limit: u32) -> Router {
+    router.layer(middleware::from_fn_with_state((upsert, limit), charge))
 }
 
-async fn charge(State(upsert): State<Upsert>, request: Request, next: Next) -> Response {
+async fn charge(
+    State((upsert, limit)): State<(Upsert, u32)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let value = request.headers().get(keys::HEADER);
     let Some(key) = value.and_then(|value| value.to_str().ok()) else {
         return http::StatusCode::BAD_REQUEST.into_response();
     };
-    match upsert.is_allowed(key).await {
+    match upsert.is_allowed(key, limit).await {
         Ok(true) => next.run(request).await,
         Ok(false) => http::StatusCode::TOO_MANY_REQUESTS.into_response(),
         Err(_) => http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
