@@ -19,8 +19,7 @@ impl Limiter {
     /// transaction of the charge. What was used stays used, so a key whose limit falls below it has 0 left, and one whose limit
     /// rises has more at once. [`Limit::BLOCKED`] and [`Limit::EXEMPT`] are limits too. Another limit of the same key is replaced.
     ///
-    /// What another process has [charged ahead](crate::Policy::leases) under the former limit, it may still spend: at most three
-    /// sixteenths of what was left. While the store gives no answer, limits hold that this process has set, or has met in charges.
+    /// What another process answers [from memory](crate::Policy::leases) goes on for up to 250 ms under the former limit. While the store gives no answer, limits hold that this process has set, or has met in charges.
     ///
     /// # Errors
     ///

@@ -174,15 +174,18 @@ impl Policy {
         Ok(self)
     }
 
-    /// Whether units may be charged ahead, so that most requests are answered from memory: `true` unless set otherwise.
+    /// Whether requests may be answered from memory: `true` unless set otherwise.
     ///
-    /// It is for fixed windows and calendar quotas in a limiter of this policy alone, on a store that does I/O. A process
-    /// whose requests for a key follow each other closely takes more than one unit at a time, at most three sixteenths of
-    /// what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when the store
-    /// is closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost
+    /// **Units are charged ahead** for fixed windows and calendar quotas in a limiter of this policy alone, on a store that does
+    /// I/O. A process whose requests for a key follow each other closely takes more than one unit at a time, at most three
+    /// sixteenths of what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when
+    /// the store is closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost
     /// until the window ends.
     ///
-    /// Without leases each request reaches the store, and every process sees at once what all others have used.
+    /// **A refused key stays refused** until its wait is over, under every algorithm, without the store being asked. What frees units
+    /// ends that: in this process at once, in another one within 250 ms.
+    ///
+    /// With `false` each request reaches the store, and every process sees at once what all others have done.
     #[must_use]
     pub fn leases(mut self, is_leased: bool) -> Self {
         self.is_leased = is_leased;

@@ -184,12 +184,22 @@ pub(in crate::store) enum Freed {
         counter: String,
         first: String,
         last: String,
+        /// Whether all that they have used was forgotten, rather than some units given back.
+        is_reset: bool,
     },
     /// Of all counters whose limits are filed under a name: a key, or with an empty text all of them.
     Limit { filed_under: String, key: String },
 }
 
 impl Freed {
+    /// Whether what was charged ahead for the keys is not to be spent any more.
+    pub(super) fn ends_leases(&self) -> bool {
+        match self {
+            Self::Keys { is_reset, .. } => *is_reset,
+            Self::Limit { .. } => true,
+        }
+    }
+
     pub(super) fn is_about(&self, part: &Part) -> bool {
         let text = part.key.as_str();
         match self {
@@ -197,6 +207,7 @@ impl Freed {
                 counter,
                 first,
                 last,
+                ..
             } => part.rule.counter == *counter && (&**first..=&**last).contains(&text),
             Self::Limit { filed_under, key } => {
                 part.rule.limits == *filed_under && (key.is_empty() || key == text)

@@ -73,6 +73,52 @@ async fn another_process_on_the_file_spends_no_more_than_it_has_charged_ahead() 
     assert!(!is_allowed(&busy).await);
 }
 
+/// Under a set clock nothing goes back since it is idle.
+#[tokio::test]
+async fn what_another_process_has_charged_ahead_goes_back_when_a_limit_is_set_or_a_key_reset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let clock = clock();
+    let policy = Policy::fixed(1_000, LONG);
+    let store = on_a_file(&path).await.clock(&clock);
+    let busy = api(policy.clone(), &store);
+    let operator = api(policy, &on_a_file(&path).await.clock(&clock));
+    let used_is = async |expected| {
+        let seen = async { while operator.peek(&user()).await.unwrap().used() != expected {} };
+        tokio::time::timeout(Duration::from_mins(1), seen)
+            .await
+            .unwrap();
+    };
+    for _ in 0..300 {
+        assert!(is_allowed(&busy).await);
+    }
+    assert!(operator.peek(&user()).await.unwrap().used() > 300);
+    operator
+        .set_limit("api", &user(), Limit::BLOCKED)
+        .await
+        .unwrap();
+    used_is(300).await;
+    assert!(!is_allowed(&busy).await);
+    operator.set_limit("api", &user(), 2_000).await.unwrap();
+    let let_in = async { while !is_allowed(&busy).await {} };
+    tokio::time::timeout(Duration::from_mins(1), let_in)
+        .await
+        .unwrap();
+    for _ in 0..300 {
+        assert!(is_allowed(&busy).await);
+    }
+    operator.reset(&user()).await.unwrap();
+    // What it goes on with is of after the reset.
+    let told = async {
+        while operator.peek(&user()).await.unwrap().used() == 0 {
+            assert!(is_allowed(&busy).await);
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), told)
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn limiters_without_a_store_have_limits_of_their_own() {
     let limiter = || Limiter::new(Policy::fixed(5, LONG).name("api"));

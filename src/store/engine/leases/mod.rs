@@ -15,11 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::lease::{Lease, More};
-use super::backend::{Ahead, Grant};
+use super::backend::{Ahead, Freed, Grant};
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::{InForce, Timestamp};
-use crate::store::{Charge, GiveBack, Outcome, Part, Reset, SetLimit};
+use crate::store::{Charge, GiveBack, Outcome, Part, Reset};
 
 /// Threads that charge different keys seldom meet.
 const SHARDS: usize = 16;
@@ -213,12 +213,13 @@ impl Leases {
         units
     }
 
-    /// Takes out the leases of keys whose limit was set or removed, and what is left of them.
-    pub(super) fn take_of(&self, set: &SetLimit) -> Vec<GiveBack> {
-        let is_meant = |part: &Part| {
-            let is_key = set.key.as_ref().is_none_or(|key| *key == part.key);
-            is_key && part.rule.limits == set.filed_under
-        };
+    /// Takes out the leases of keys that were reset, or whose limit was set or removed, and what is left of them.
+    pub(super) fn take_of(&self, freed: &[Freed]) -> Vec<GiveBack> {
+        let ends = || freed.iter().filter(|freed| freed.ends_leases());
+        if ends().next().is_none() {
+            return Vec::new();
+        }
+        let is_meant = |part: &Part| ends().any(|freed| freed.is_about(part));
         let mut rests = Vec::new();
         for shard in &self.shards {
             lock(shard).retain(|part, lease| {

@@ -133,9 +133,14 @@ impl Refusals {
         self.forget_where(|part| part.rule == reset.part.rule && keys(part.key.as_str()));
     }
 
+    /// Forgets everything: anything may have become free.
+    pub(super) fn forget_all(&self) {
+        self.forget_where(|_| true);
+    }
+
     /// Forgets everything, and what is still to be counted with it.
     pub(super) fn clear(&self) {
-        self.forget_where(|_| true);
+        self.forget_all();
         for shard in &self.shards {
             lock(shard).attempts.clear();
         }

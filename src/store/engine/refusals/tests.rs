@@ -127,6 +127,7 @@ fn whatever_frees_a_key_clears_it_and_an_admission_too() {
                 counter: "p;fixed;60s".to_owned(),
                 first: "user:0".to_owned(),
                 last: "user:2".to_owned(),
+                is_reset: false,
             }]);
         },
         &|refusals| {
@@ -151,6 +152,7 @@ fn whatever_frees_a_key_clears_it_and_an_admission_too() {
         counter: counter.to_owned(),
         first: first.to_owned(),
         last: last.to_owned(),
+        is_reset: true,
     }));
     assert!(is_refused(&refusals, &charge(1, 2), 2_000));
 }

@@ -143,12 +143,13 @@ impl<B: Backend> Writer<B> {
                     count = count.saturating_sub(unspent);
                 }
                 if let Job::SetLimit(set) = &running.job {
-                    self.refusals.free_all(&[Freed::Limit {
+                    let freed = [Freed::Limit {
                         filed_under: set.filed_under.clone(),
                         key: set.key_text().to_owned(),
-                    }]);
+                    }];
+                    self.refusals.free_all(&freed);
                     // They were charged under another limit. Before it is answered: the next charge asks the backend.
-                    let rests = self.leases.take_of(set);
+                    let rests = self.leases.take_of(&freed);
                     self.give_back(&rests, [&mut [], &mut []]).await;
                 }
                 running.count += count;

@@ -59,9 +59,10 @@ impl Refused {
 }
 
 impl<B: Backend> Writer<B> {
-    /// When to look for what others have freed, if anything is known to be over.
+    /// When to look for what others have freed, if anything is answered from memory.
     pub(super) fn changes_due_at(&self) -> Option<Instant> {
-        (!self.refusals.is_empty()).then_some(self.refused.look_at)
+        let answers_from_memory = !self.refusals.is_empty() || self.leases.is_outstanding();
+        (answers_from_memory && self.refused.sees_changes()).then_some(self.refused.look_at)
     }
 
     /// Looks for what others have freed, when it is time to.
@@ -92,12 +93,17 @@ impl<B: Backend> Writer<B> {
             Ok(changes) => {
                 let is_late = now.duration_since(self.refused.seen_at) > LONGEST_WITHOUT_A_LOOK;
                 let is_first = self.refused.seen.is_none();
-                match changes.freed {
-                    Some(freed) if !is_late && !is_first => self.refusals.free_all(&freed),
-                    _ => self.refusals.clear(),
-                }
                 self.refused.seen = Some(changes.last);
                 self.refused.seen_at = now;
+                match changes.freed {
+                    Some(freed) if !is_late && !is_first => {
+                        self.refusals.free_all(&freed);
+                        // Of what was reset nothing goes back any more.
+                        let rests = self.leases.take_of(&freed);
+                        self.give_back(&rests, [&mut [], &mut []]).await;
+                    }
+                    _ => self.refusals.forget_all(),
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, "what others have freed of rate limits could not be read, and will be later");

@@ -1,6 +1,6 @@
-//! `rate_limit_changes`: what became free, for other processes that know a key to be over and do not ask any more.
+//! `rate_limit_changes`: what others must know who answer from memory: units that came back, resets, and limits that were set.
 //!
-//! Each row is written in the transaction that frees, and only the newest are kept: who is further behind knows nothing any more.
+//! Each row is written in the transaction of the change, and only the newest are kept: who is further behind knows nothing any more.
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -12,11 +12,13 @@ use crate::store::sqlite::Database;
 
 /// So many are read at once, and kept.
 const MOST: i64 = 1_000;
+const OF_LIMIT: u64 = 1;
+const OF_RESET: u64 = 2;
 
 /// Tells of windows to which units go back, when something of their key was refused since. `$1` is what `windows::GIVE_BACK`
 /// takes.
 pub(in crate::store::sqlite) const OF_WINDOWS: &str = "
-INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key)
+INSERT INTO rate_limit_changes (kind, policy, first_key, last_key)
 SELECT DISTINCT 0, back.value ->> 0, back.value ->> 1, back.value ->> 1
 FROM json_each($1) AS back
 WHERE EXISTS (
@@ -28,7 +30,7 @@ WHERE EXISTS (
 /// Tells of events, of buckets and of blocks to which units go back. `$3` is what `events::LOWER` takes, `$4` rows of buckets, `$5`
 /// what `buckets::FORGET_REFUSALS` takes: the counter is that of the policy, without its `;block`.
 pub(in crate::store::sqlite) const OF_OTHERS: &str = "
-INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key)
+INSERT INTO rate_limit_changes (kind, policy, first_key, last_key)
 SELECT DISTINCT 0, value ->> 0, value ->> 1, value ->> 1 FROM json_each($3)
 UNION SELECT DISTINCT 0, value ->> 0, value ->> 1, value ->> 1 FROM json_each($4)
 UNION SELECT DISTINCT
@@ -44,7 +46,7 @@ DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_cha
 /// Reads which changes there are, and then those after `$1`: the first `$2`.
 const READ: &str = "
 SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM rate_limit_changes;
-SELECT is_limit, policy, first_key, last_key FROM rate_limit_changes WHERE seq > $1 ORDER BY seq LIMIT $2
+SELECT kind, policy, first_key, last_key FROM rate_limit_changes WHERE seq > $1 ORDER BY seq LIMIT $2
 ";
 
 #[cfg(test)]
@@ -81,16 +83,18 @@ fn number(row: &SqliteRow, column: usize) -> Result<i64, StoreError> {
 
 fn freed(row: &SqliteRow) -> Result<Freed, StoreError> {
     let text = |column: usize| row.try_get::<String, _>(column).map_err(decoding);
-    Ok(if unsigned(row, 0)? == 0 {
+    let kind = unsigned(row, 0)?;
+    Ok(if kind == OF_LIMIT {
+        Freed::Limit {
+            filed_under: text(1)?,
+            key: text(2)?,
+        }
+    } else {
         Freed::Keys {
             counter: text(1)?,
             first: text(2)?,
             last: text(3)?,
-        }
-    } else {
-        Freed::Limit {
-            filed_under: text(1)?,
-            key: text(2)?,
+            is_reset: kind == OF_RESET,
         }
     })
 }

@@ -46,8 +46,9 @@ const ADD_SINCE: &str =
 /// empty key for the policy itself. No `units` are no limit at all, and no `ends_at` is no end. People write here by hand, so that
 /// it checks what a charge counts with.
 ///
-/// `rate_limit_changes` has a row for each moment at which units of keys became free: of a counter, from the first key to the last,
-/// or of all counters of a policy's name when a limit was set. The newest thousand are kept.
+/// `rate_limit_changes` has a row for each moment at which something of keys changed that others must know: units came back to a
+/// counter (`kind` 0), it was reset (2), each from the first key to the last, or a limit was set for a policy's name (1). The newest
+/// thousand are kept.
 ///
 /// `api_calls` has a row for each allowed request that is recorded, in the order of their decisions, so that what is too old is at
 /// the beginning; `id` tells those of one millisecond apart. `api_usage` has their sums for each `day` since 1970: the day comes
@@ -103,7 +104,7 @@ CREATE TABLE IF NOT EXISTS rate_limit_limits (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rate_limit_changes (
     seq INTEGER PRIMARY KEY,
-    is_limit INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
     policy TEXT NOT NULL,
     first_key TEXT NOT NULL,
     last_key TEXT NOT NULL

@@ -80,7 +80,7 @@ WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4 AND window_start IN (
 ORDER BY key, window_start;
 UPDATE rate_limit_windows SET used = 0, denied = 0, granted = 0, epoch = epoch + 1
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
-INSERT INTO rate_limit_changes (is_limit, policy, first_key, last_key) VALUES (0, $1, $2, $3);
+INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) VALUES (2, $1, $2, $3);
 DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
 COMMIT
 ";
