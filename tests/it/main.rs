@@ -9,6 +9,7 @@
 mod admin;
 mod afterwards;
 mod algorithms;
+mod allocations;
 mod answers;
 mod app_pool_example;
 mod audit;
