@@ -20,6 +20,7 @@ pub(crate) struct Server {
     process: Child,
     address: SocketAddr,
     settings: String,
+    helper: Option<u32>,
 }
 
 impl Server {
@@ -48,6 +49,7 @@ impl Server {
             process,
             address: hello.address,
             settings: hello.settings,
+            helper: hello.helper,
         })
     }
 
@@ -62,7 +64,7 @@ impl Server {
             Keys::One => "one",
             Keys::Many => "many",
         };
-        let cpu = cpu::Watch::process(self.process.id());
+        let cpu = cpu::Watch::processes(self.process.id(), self.helper);
         let output = Command::new(env::current_exe()?)
             .args(["load", &self.address.to_string(), keys])
             .args(["--connections", &load.connections.to_string()])

@@ -9,8 +9,9 @@ use axum::routing::get;
 use clap::ValueEnum;
 use tollgate::{RateLimitLayer, SqliteStore, key};
 
+use crate::redis::Redis;
 use crate::upsert::Upsert;
-use crate::{governed, keys, upsert};
+use crate::{governed, keys, redis, upsert};
 
 /// So large that nothing is ever refused, and everyone does the same work.
 pub(crate) const LIMIT: u32 = u32::MAX;
@@ -54,6 +55,8 @@ pub(crate) enum Contestant {
     GovernorHeaders,
     /// One upsert for each request.
     Upsert,
+    /// One `INCR` for each request, in a Redis on this machine.
+    Redis,
 }
 
 /// A server, and what to tell of it.
@@ -62,6 +65,8 @@ pub(crate) struct Entrant {
     pub(crate) settings: String,
     /// Kept to be closed.
     pub(crate) store: Option<SqliteStore>,
+    /// Kept to be ended.
+    pub(crate) redis: Option<Redis>,
 }
 
 impl Contestant {
@@ -72,6 +77,7 @@ impl Contestant {
             Self::Governor => "tower_governor",
             Self::GovernorHeaders => "tower_governor, with headers",
             Self::Upsert => "upsert per request",
+            Self::Redis => "Redis INCR per request",
         }
     }
 
@@ -94,6 +100,7 @@ impl Contestant {
         let limit = quota.limit();
         let hello = Router::new().route("/", get(async || "hello"));
         let mut store = None;
+        let mut redis_server = None;
         let mut settings = String::new();
         let router = match self {
             Self::None => {
@@ -127,11 +134,20 @@ impl Contestant {
                 settings = upsert.settings().await?;
                 upsert::limit(hello, upsert, limit)
             }
+            Self::Redis => {
+                let folder = database.parent().unwrap_or(Path::new("."));
+                let server = Redis::start(folder)?;
+                let connection = server.connect().await?;
+                settings = redis::settings(connection.clone()).await?;
+                redis_server = Some(server);
+                redis::limit(hello, connection, limit)
+            }
         };
         Ok(Entrant {
             router,
             settings,
             store,
+            redis: redis_server,
         })
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Used {
 /// A turn that goes on.
 pub(crate) struct Watch {
     process: u32,
+    helper: Option<u32>,
     since: Instant,
     by_process: Option<Duration>,
     by_all: Option<Duration>,
@@ -26,14 +27,16 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn this_process() -> Self {
-        Self::process(process::id())
+        Self::processes(process::id(), None)
     }
 
-    pub(crate) fn process(process: u32) -> Self {
+    /// A process, and another one that works for it.
+    pub(crate) fn processes(process: u32, helper: Option<u32>) -> Self {
         Self {
             process,
+            helper,
             since: Instant::now(),
-            by_process: of_process(process),
+            by_process: of_both(process, helper),
             by_all: of_machine(),
         }
     }
@@ -43,7 +46,7 @@ impl Watch {
         let available = self.since.elapsed().as_secs_f64() * cpus as f64;
         let by_all = difference(of_machine(), self.by_all);
         Used {
-            by_process: difference(of_process(self.process), self.by_process),
+            by_process: difference(of_both(self.process, self.helper), self.by_process),
             share_of_machine: by_all.map(|used| used.as_secs_f64() / available),
         }
     }
@@ -51,6 +54,11 @@ impl Watch {
 
 fn difference(after: Option<Duration>, before: Option<Duration>) -> Option<Duration> {
     after?.checked_sub(before?)
+}
+
+fn of_both(process: u32, helper: Option<u32>) -> Option<Duration> {
+    let helper = helper.map_or(Some(Duration::ZERO), of_process);
+    of_process(process)?.checked_add(helper?)
 }
 
 /// The time that all threads of a process have run, in user and kernel mode.

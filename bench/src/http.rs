@@ -8,6 +8,7 @@ use crate::child::Server;
 use crate::contestant::{Contestant, Quota};
 use crate::keys::Keys;
 use crate::load::Load;
+use crate::redis::Redis;
 use crate::report::{self, Ratio, Row, Wording, median};
 use crate::server::WORKERS;
 use crate::{Effort, environment, pool};
@@ -27,7 +28,7 @@ const WORDING: Wording = Wording {
 };
 
 /// The rows of the table.
-const ENTRANTS: [(Contestant, Keys); 8] = [
+const ENTRANTS: [(Contestant, Keys); 10] = [
     (Contestant::None, Keys::One),
     (Contestant::Governor, Keys::One),
     (Contestant::GovernorHeaders, Keys::One),
@@ -36,6 +37,9 @@ const ENTRANTS: [(Contestant, Keys); 8] = [
     (Contestant::Governor, Keys::Many),
     (Contestant::Tollgate, Keys::Many),
     (Contestant::Upsert, Keys::Many),
+    // Last, since it may not be there.
+    (Contestant::Redis, Keys::One),
+    (Contestant::Redis, Keys::Many),
 ];
 const NONE: usize = 0;
 const GOVERNOR: usize = 1;
@@ -45,25 +49,32 @@ const UPSERT: usize = 4;
 const GOVERNOR_MANY: usize = 5;
 const TOLLGATE_MANY: usize = 6;
 const UPSERT_MANY: usize = 7;
+const REDIS: usize = 8;
+const REDIS_MANY: usize = 9;
 
 /// What is to be reached when everything is refused.
-const RATIOS_REFUSED: [Ratio; 7] = [
+const RATIOS_REFUSED: [Ratio; 9] = [
     ratio(TOLLGATE, GOVERNOR, Some(1.0)),
     ratio(TOLLGATE, UPSERT, Some(8.0)),
+    ratio(TOLLGATE, REDIS, Some(1.25)),
     ratio(TOLLGATE_MANY, GOVERNOR_MANY, None),
     ratio(TOLLGATE_MANY, UPSERT_MANY, None),
-    ratio(TOLLGATE, GOVERNOR_HEADERS, None),
+    ratio(TOLLGATE_MANY, REDIS_MANY, None),
     ratio(TOLLGATE, NONE, None),
     ratio(NONE, GOVERNOR, None),
+    // What is the most that a limiter could reach beside the upsert.
+    ratio(NONE, UPSERT, None),
 ];
 
-const RATIOS: [Ratio; 9] = [
-    ratio(TOLLGATE, GOVERNOR, Some(0.85)),
-    ratio(TOLLGATE, UPSERT, Some(6.0)),
-    ratio(TOLLGATE_MANY, GOVERNOR_MANY, Some(0.6)),
+const RATIOS: [Ratio; 11] = [
+    ratio(TOLLGATE, GOVERNOR, Some(1.0)),
+    ratio(TOLLGATE, UPSERT, Some(8.0)),
+    ratio(TOLLGATE, REDIS, Some(1.25)),
+    ratio(TOLLGATE_MANY, GOVERNOR_MANY, Some(0.95)),
+    ratio(TOLLGATE_MANY, UPSERT_MANY, Some(7.0)),
+    ratio(TOLLGATE_MANY, REDIS_MANY, Some(1.2)),
     ratio(TOLLGATE, GOVERNOR_HEADERS, None),
     ratio(TOLLGATE, NONE, None),
-    ratio(TOLLGATE_MANY, UPSERT_MANY, None),
     ratio(NONE, GOVERNOR, None),
     // What is the most that a limiter could reach beside the upsert.
     ratio(NONE, UPSERT, None),
@@ -80,8 +91,9 @@ pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
     let environment = tokio::runtime::Runtime::new()?.block_on(environment::describe())?;
     println!("{environment}");
     let pool = best_pool(directory.path(), effort.connections)?;
-    let servers = start(directory.path(), pool, quota)?;
-    print_settings(&servers, effort);
+    let entrants = entrants();
+    let servers = start(entrants, directory.path(), pool, quota)?;
+    print_settings(entrants, &servers, effort);
 
     let load = |contestant: Contestant, seconds| Load {
         connections: effort.connections,
@@ -89,27 +101,28 @@ pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
         expected: contestant.expected_status(quota),
         uses_up: false,
     };
-    for ((contestant, keys), server) in ENTRANTS.iter().zip(&servers) {
+    for ((contestant, keys), server) in entrants.iter().zip(&servers) {
         let warm_up = Load {
             uses_up: quota == Quota::One,
             ..load(*contestant, WARM_UP_SECONDS)
         };
         server.load(*keys, warm_up)?;
     }
-    let mut rows = ENTRANTS.map(|(contestant, keys)| Row {
+    let row = |(contestant, keys): &(Contestant, Keys)| Row {
         label: format!("{}, {}", contestant.label(), keys.label()),
         turns: Vec::new(),
-    });
+    };
+    let mut rows: Vec<_> = entrants.iter().map(row).collect();
     Contestant::None.label().clone_into(&mut rows[NONE].label);
     for round in 0..effort.rounds {
         eprintln!("round {} of {}", round + 1, effort.rounds);
         // To and fro: nobody always comes after the same one.
-        let mut order: Vec<_> = (0..ENTRANTS.len()).collect();
+        let mut order: Vec<_> = (0..entrants.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for index in order {
-            let (contestant, keys) = ENTRANTS[index];
+            let (contestant, keys) = entrants[index];
             let measured = servers[index].load(keys, load(contestant, effort.seconds))?;
             rows[index].turns.push(measured);
         }
@@ -118,19 +131,38 @@ pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
         Quota::Endless => &RATIOS[..],
         Quota::One => &RATIOS_REFUSED,
     };
+    let ratios: Vec<_> = ratios
+        .iter()
+        .filter(|ratio| ratio.of.max(ratio.to) < rows.len())
+        .copied()
+        .collect();
     println!("\n{}", report::table(&rows, WORDING));
-    println!("\n{}", report::ratios(&rows, ratios));
+    println!("\n{}", report::ratios(&rows, &ratios));
     println!("\n{}", judge_loader(&rows));
     Ok(())
 }
 
+/// Those that are there.
+fn entrants() -> &'static [(Contestant, Keys)] {
+    if Redis::is_there() {
+        return &ENTRANTS;
+    }
+    println!("redis-server is not here, and left out: install it to see it beside the others");
+    &ENTRANTS[..REDIS]
+}
+
 /// Starts the servers. They are all there all the time; only one has work.
-fn start(directory: &Path, pool: u32, quota: Quota) -> Result<Vec<Server>> {
+fn start(
+    entrants: &[(Contestant, Keys)],
+    directory: &Path,
+    pool: u32,
+    quota: Quota,
+) -> Result<Vec<Server>> {
     let server = |(index, (contestant, _)): (usize, &(Contestant, Keys))| {
         let database = directory.join(format!("{index}.db"));
         Server::start(*contestant, &database, pool, quota)
     };
-    ENTRANTS.iter().enumerate().map(server).collect()
+    entrants.iter().enumerate().map(server).collect()
 }
 
 /// Finds the size of the pool with which the upsert is fastest.
@@ -156,7 +188,7 @@ fn best_pool(directory: &Path, connections: usize) -> Result<u32> {
     Ok(best.0)
 }
 
-fn print_settings(servers: &[Server], effort: Effort) {
+fn print_settings(entrants: &[(Contestant, Keys)], servers: &[Server], effort: Effort) {
     let Effort {
         rounds,
         seconds,
@@ -167,7 +199,7 @@ fn print_settings(servers: &[Server], effort: Effort) {
          {rounds} interleaved rounds of {seconds} s each; axum on {WORKERS} workers; databases in the temporary folder"
     );
     let mut told: Vec<Contestant> = Vec::new();
-    for ((contestant, _), server) in ENTRANTS.iter().zip(servers) {
+    for ((contestant, _), server) in entrants.iter().zip(servers) {
         if !told.contains(contestant) {
             told.push(*contestant);
             println!("{}: {}", contestant.label(), server.settings());

@@ -14,6 +14,7 @@ mod measured;
 mod metering;
 mod plots;
 mod pool;
+mod redis;
 mod report;
 mod response;
 mod server;
@@ -34,7 +35,7 @@ use self::keys::Keys;
 use self::load::Load;
 use self::sizing::Subject;
 
-/// Measures tollgate beside no limiter, `tower_governor`, and one upsert per request.
+/// Measures tollgate beside no limiter, `tower_governor`, one upsert per request, and one `INCR` in Redis.
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]

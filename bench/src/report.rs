@@ -14,6 +14,7 @@ pub(crate) struct Row {
 }
 
 /// A ratio of two rows' rates, and what it should be at least.
+#[derive(Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) of: usize,
     pub(crate) to: usize,

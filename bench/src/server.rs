@@ -12,6 +12,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::contestant::{Contestant, Quota};
+use crate::redis::Redis;
 
 /// The runtime's threads, the same for every contestant.
 pub(crate) const WORKERS: usize = 2;
@@ -21,6 +22,8 @@ pub(crate) const WORKERS: usize = 2;
 pub(crate) struct Hello {
     pub(crate) address: std::net::SocketAddr,
     pub(crate) settings: String,
+    /// Another process that has a part in each request.
+    pub(crate) helper: Option<u32>,
 }
 
 /// Serves until standard input ends: also when whoever started it is gone.
@@ -45,6 +48,7 @@ async fn serve(
     let hello = Hello {
         address: listener.local_addr()?,
         settings: entrant.settings,
+        helper: entrant.redis.as_ref().map(Redis::process),
     };
     println!("{}", serde_json::to_string(&hello)?);
     let listener = listener.tap_io(|stream| {
