@@ -53,6 +53,8 @@ mod refusals;
 mod requests;
 mod routes;
 mod runtimes;
+#[cfg(all(feature = "admin", feature = "metrics", unix))]
+mod service_example;
 mod set_up_mistakes;
 mod shadow;
 mod sliding_window_example;

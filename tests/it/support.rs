@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Once;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use axum::Router;
@@ -199,6 +200,8 @@ pub(crate) struct Server {
     pub(crate) url: String,
     command: Command,
     child: Child,
+    /// What it prints behind its first line.
+    lines: Receiver<String>,
     folder: TempDir,
 }
 
@@ -218,11 +221,12 @@ impl Server {
             .env_remove("ADMIN_KEY")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped());
-        let (child, url) = listening(&mut command);
+        let (child, url, lines) = listening(&mut command);
         Self {
             url,
             command,
             child,
+            lines,
             folder,
         }
     }
@@ -231,16 +235,29 @@ impl Server {
     pub(crate) fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        (self.child, self.url) = listening(&mut self.command);
+        (self.child, self.url, self.lines) = listening(&mut self.command);
+    }
+
+    /// The rest of the next line that it prints with this beginning.
+    pub(crate) fn line(&self, start: &str) -> String {
+        let mut lines = self.lines.iter();
+        let line = lines.find_map(|line| line.strip_prefix(start).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("it has ended without a line that begins with {start}"))
     }
 
     /// Ends it as a service manager does.
     #[cfg(unix)]
     pub(crate) fn terminate(&mut self) -> ExitStatus {
+        self.ask_to_end();
+        self.child.wait().unwrap()
+    }
+
+    /// Sends it what a service manager sends.
+    #[cfg(unix)]
+    pub(crate) fn ask_to_end(&self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(sent.unwrap().success());
-        self.child.wait().unwrap()
     }
 
     pub(crate) fn database(&self) -> PathBuf {
@@ -260,15 +277,20 @@ fn database(folder: &TempDir) -> PathBuf {
 }
 
 /// Starts an example, and waits until it says where it listens.
-fn listening(command: &mut Command) -> (Child, String) {
+fn listening(command: &mut Command) -> (Child, String, Receiver<String>) {
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let address = line.strip_prefix("listening on ").unwrap();
     let url = address.split([',', ';']).next().unwrap().to_owned();
-    // Its later lines must not fill the pipe.
-    std::thread::spawn(move || lines.for_each(drop));
-    (child, url)
+    let (told, later) = mpsc::channel();
+    // Its later lines must not fill the pipe, whether anybody reads them or not.
+    std::thread::spawn(move || {
+        lines
+            .map_while(Result::ok)
+            .for_each(|line| drop(told.send(line)));
+    });
+    (child, url, later)
 }
 
 thread_local! {
