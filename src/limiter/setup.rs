@@ -122,7 +122,8 @@ impl Limiter {
 
     /// A policy, which need not be one of this limiter's own, on its store, and its key.
     pub(crate) fn part(&self, policy: Policy, key: Key) -> Part {
-        let own = self.inner.rules.iter().find(|rule| rule.policy == policy);
+        let mut rules = self.inner.rules.iter();
+        let own = rules.find(|rule| rule.policy.is_same(&policy));
         let rule = match own {
             Some(rule) => Arc::clone(rule),
             None => self.inner.setup.rule(policy).into(),

@@ -258,3 +258,132 @@ async fn a_file_that_was_replaced_is_asked_again() {
     let of_alice = Key::header(CLIENT, "alice");
     assert!(limiter.check(&of_alice).await.unwrap().is_allowed());
 }
+
+/// A limit of another policy of the same layer, which holds when `set_limit` has returned.
+#[tokio::test]
+async fn a_refusal_tells_the_limits_that_are_set_now() {
+    let policies = [
+        Policy::sliding(1, 3_600).name("hour"),
+        Policy::daily(3).name("day"),
+    ];
+    let limiter = Limiter::new(policies).store(&sqlite(&clock()));
+    assert!(is_allowed(&limiter).await);
+    assert!(!is_allowed(&limiter).await);
+    limiter
+        .set_limit("day", &user(), Limit::BLOCKED)
+        .await
+        .unwrap();
+    let looked = limiter.peek(&user()).await.unwrap();
+    let refused = limiter.check(&user()).await.unwrap();
+    assert_eq!(looked.retry_after(), None, "no wait helps");
+    let denied: Vec<_> = refused
+        .verdicts()
+        .map(tollgate::Verdict::is_denied)
+        .collect();
+    assert_eq!(denied, [true, true]);
+    assert_eq!(refused.retry_after(), None);
+}
+
+/// What another policy of the layer has used, when its counter was reset by a limiter of its own.
+#[tokio::test]
+async fn a_refusal_tells_what_other_policies_have_now() {
+    let store = sqlite(&clock());
+    let (hour, day) = (
+        Policy::sliding(1, 3_600).name("hour"),
+        Policy::daily(3).name("day"),
+    );
+    let limiter = Limiter::new([hour, day.clone()]).store(&store);
+    assert!(is_allowed(&limiter).await);
+    assert!(!is_allowed(&limiter).await);
+    let of_day = Limiter::new(day).store(&store);
+    assert_eq!(of_day.reset(&user()).await.unwrap(), 1);
+    let used = |decision: &tollgate::Decision| {
+        decision
+            .verdicts()
+            .map(tollgate::Verdict::used)
+            .collect::<Vec<_>>()
+    };
+    let looked = limiter.peek(&user()).await.unwrap();
+    assert_eq!(used(&looked), [1, 0]);
+    let refused = limiter.check(&user()).await.unwrap();
+    assert_eq!(used(&refused), [1, 0]);
+}
+
+async fn shell(path: &Path) -> SqliteConnection {
+    let url = format!("sqlite://{}", path.display());
+    SqliteConnection::connect(&url).await.unwrap()
+}
+
+/// At a shell, or by a version that tells nothing of what it frees.
+#[tokio::test]
+async fn what_was_freed_without_a_word_is_found_after_some_seconds() {
+    let (_folder, path) = folder();
+    let clock = clock();
+    let limiter = api(&Policy::monthly(10), &open(&path).await.clock(&clock));
+    let mut shell = shell(&path).await;
+    for freed in [
+        "UPDATE rate_limit_windows SET used = used - 8",
+        "INSERT INTO rate_limit_limits VALUES ('api', 'user:1', 5000, NULL)",
+    ] {
+        while is_allowed(&limiter).await {}
+        assert!(!is_allowed(&limiter).await);
+        shell.execute(freed).await.unwrap();
+        clock.advance(Duration::from_millis(4_999));
+        assert!(!is_allowed(&limiter).await, "{freed}");
+        clock.advance(Duration::from_millis(1));
+        assert!(is_allowed(&limiter).await, "{freed}");
+    }
+}
+
+/// More changes than a look reads: anything may have become free, and nothing was counted by it.
+#[tokio::test]
+async fn attempts_are_told_and_counted_though_others_free_much() {
+    let (_folder, path) = folder();
+    let store = open(&path).await;
+    let limiter = api(&Policy::fixed(1, LONG), &store);
+    let mut shell = shell(&path).await;
+    assert!(is_allowed(&limiter).await);
+    for _ in 0..1_000 {
+        assert!(!is_allowed(&limiter).await);
+    }
+    let much = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1100)
+        INSERT INTO rate_limit_changes (kind, policy, first_key, last_key)
+        SELECT 0, 'other;fixed;60s', 'user:' || n, 'user:' || n FROM n";
+    shell.execute(much).await.unwrap();
+    let mut told = limiter.check(&user()).await.unwrap().attempts();
+    for _ in 0..20_000 {
+        told += 1;
+        assert_eq!(limiter.check(&user()).await.unwrap().attempts(), told);
+    }
+    assert_eq!(limiter.peek(&user()).await.unwrap().attempts(), told);
+    store.close().await.unwrap();
+    let row = shell.fetch_one("SELECT used + denied FROM rate_limit_windows");
+    let stored: i64 = row.await.unwrap().get(0);
+    assert_eq!(stored.unsigned_abs(), told);
+}
+
+/// Attempts that can't be counted for now are told all the same.
+#[tokio::test]
+async fn a_locked_file_takes_no_attempts_back() {
+    let (_folder, path) = folder();
+    let store = open(&path).await;
+    let limiter = api(&Policy::fixed(1, LONG), &store);
+    let mut shell = shell(&path).await;
+    assert!(is_allowed(&limiter).await);
+    assert!(!is_allowed(&limiter).await);
+    shell.execute("BEGIN IMMEDIATE").await.unwrap();
+    let mut told = limiter.check(&user()).await.unwrap().attempts();
+    // A second and more, in which it is tried.
+    for _ in 0..200 {
+        for _ in 0..500 {
+            told += 1;
+            assert!(!is_allowed(&limiter).await);
+        }
+        assert_eq!(limiter.peek(&user()).await.unwrap().attempts(), told);
+    }
+    shell.execute("COMMIT").await.unwrap();
+    store.close().await.unwrap();
+    let row = shell.fetch_one("SELECT used + denied FROM rate_limit_windows");
+    let stored: i64 = row.await.unwrap().get(0);
+    assert_eq!(stored.unsigned_abs(), told);
+}

@@ -141,7 +141,8 @@ impl State {
         Self::Bucket(bucket.drained(rate(policy), now))
     }
 
-    /// A bucket that was stored, as it is now, without what is certain to be still there of units that were taken from it.
+    /// A bucket that was stored, without what is certain to be still there of units that were taken from it. Which limit is in force
+    /// for the key now is not known here: it may have drained as fast as under its own, or under that of then.
     pub(crate) fn bucket_without(
         bucket: Bucket,
         policy: &Policy,
@@ -149,8 +150,11 @@ impl State {
         taken_at: Timestamp,
         now: Timestamp,
     ) -> Bucket {
-        let rate = rate(policy);
-        bucket.drained(rate, now).give_back(units, taken_at, rate)
+        let fastest = Rate {
+            units: policy.rate().max(policy.own_rate()),
+            ..rate(policy)
+        };
+        bucket.give_back(units, taken_at, fastest, now)
     }
 
     /// Whether the clock has stepped back so far that what is stored must be moved, also when nothing is used.
@@ -213,7 +217,9 @@ impl State {
             Self::Window(usage) => usage.give_back(units),
             Self::Pair(pair) => pair.current.give_back(units),
             Self::Log(log) => log.give_back(units),
-            Self::Bucket(bucket) => *bucket = bucket.give_back(units, bucket.at, rate(policy)),
+            Self::Bucket(bucket) => {
+                *bucket = bucket.give_back(units, bucket.at, rate(policy), bucket.at);
+            }
             Self::Block(_) => {}
         }
     }

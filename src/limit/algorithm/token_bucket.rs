@@ -80,12 +80,19 @@ impl Bucket {
 
     /// Gives back what is certain to be still there of units that were taken at an instant. Since then no more can have drained
     /// of them than has drained in all; of a bucket that was reset since, nothing is theirs.
-    pub(crate) fn give_back(self, units: u32, taken_at: Timestamp, rate: Rate) -> Self {
+    pub(crate) fn give_back(
+        self,
+        units: u32,
+        taken_at: Timestamp,
+        rate: Rate,
+        now: Timestamp,
+    ) -> Self {
+        let Placed { at, is_moved } = place(now, self.at);
         // After a step back of the clock it is not known what has drained since.
-        if taken_at < self.since || taken_at > self.at {
+        if taken_at < self.since || taken_at > at || is_moved {
             return self;
         }
-        let drained = u128::from(self.at.millis_since(taken_at)) * u128::from(rate.units);
+        let drained = u128::from(at.millis_since(taken_at)) * u128::from(rate.units);
         let there = (u128::from(units) * u128::from(rate.period)).saturating_sub(drained);
         self.with_parts(self.all_parts(rate).saturating_sub(there), rate)
     }

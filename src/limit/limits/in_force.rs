@@ -9,6 +9,8 @@ pub(crate) struct InForce {
     /// `None` when there is no limit.
     pub(crate) units: Option<u32>,
     pub(crate) until: Option<Until>,
+    /// Whether it is the key's own, rather than that of all keys of the policy.
+    pub(crate) is_own: bool,
 }
 
 /// When a limit ends, and what holds from then on.
@@ -28,6 +30,7 @@ impl InForce {
         own: u32,
         now: Timestamp,
     ) -> Option<Self> {
+        let key = key.filter(|stored| !stored.has_ended(now));
         let mut stored = [key, all].into_iter().flatten();
         let first = stored.find(|stored| !stored.has_ended(now))?;
         let until = first.ends_at().map(|at| Until {
@@ -39,6 +42,7 @@ impl InForce {
         Some(Self {
             units: first.limit().units(),
             until,
+            is_own: key.is_some(),
         })
     }
 

@@ -18,16 +18,21 @@ impl Policy {
 
     /// The units that come back in each period.
     pub(crate) fn rate(&self) -> u32 {
-        let Some(in_force) = self.in_force else {
+        // A bucket without a limit drains as ever, so that what was used is still there when it has one again.
+        let Some(units) = self.in_force.and_then(|in_force| in_force.units) else {
             return self.rate;
         };
-        let units = in_force.units.unwrap_or(u32::MAX);
         if self.rate == self.limit || self.limit == 0 {
             return units;
         }
         // In proportion, so that the bucket takes as long to fill.
         let rate = u64::from(units) * u64::from(self.rate);
         u32::try_from(rate.div_ceil(u64::from(self.limit))).unwrap_or(u32::MAX)
+    }
+
+    /// The units that come back in each period when no limit is set at run time.
+    pub(crate) fn own_rate(&self) -> u32 {
+        self.rate
     }
 
     /// The limit that was set at run time for the key that this is about, if one was.
@@ -59,6 +64,7 @@ impl Policy {
         let then = InForce {
             units: then,
             until: None,
+            is_own: false,
         };
         Some((at, self.with_limit(Some(then))))
     }
@@ -69,7 +75,11 @@ mod tests {
     use super::*;
 
     fn with_units(policy: &Policy, units: Option<u32>) -> Policy {
-        policy.with_limit(Some(InForce { units, until: None }))
+        policy.with_limit(Some(InForce {
+            units,
+            until: None,
+            is_own: true,
+        }))
     }
 
     #[test]

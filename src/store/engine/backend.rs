@@ -1,5 +1,6 @@
 //! What the engine asks of a store that does I/O.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Calls, UsageAsk, UsagePage};
@@ -191,6 +192,50 @@ pub(in crate::store) enum Freed {
     Limit { filed_under: String, key: String },
 }
 
+/// What became free, to be looked up.
+#[derive(Debug, Default)]
+pub(super) struct FreedSet<'a> {
+    /// `(counter, key)`, and `(filed under, key)`: there may be many of them.
+    keys: HashSet<(&'a str, &'a str)>,
+    limits: HashSet<(&'a str, &'a str)>,
+    ranges: Vec<&'a Freed>,
+}
+
+impl<'a> FreedSet<'a> {
+    pub(super) fn of(freed: impl IntoIterator<Item = &'a Freed>) -> Self {
+        let mut set = Self::default();
+        for freed in freed {
+            match freed {
+                Freed::Keys {
+                    counter,
+                    first,
+                    last,
+                    ..
+                } if first == last => {
+                    set.keys.insert((counter, first));
+                }
+                Freed::Keys { .. } => set.ranges.push(freed),
+                Freed::Limit { filed_under, key } => {
+                    set.limits.insert((filed_under, key));
+                }
+            }
+        }
+        set
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.limits.is_empty() && self.ranges.is_empty()
+    }
+
+    pub(super) fn is_about(&self, part: &Part) -> bool {
+        let (key, limits) = (part.key.as_str(), &*part.rule.limits);
+        self.keys.contains(&(&*part.rule.counter, key))
+            || self.limits.contains(&(limits, key))
+            || self.limits.contains(&(limits, SetLimit::OF_ALL))
+            || self.ranges.iter().any(|range| range.has_in_range(part))
+    }
+}
+
 impl Freed {
     /// Whether what was charged ahead for the keys is not to be spent any more.
     pub(super) fn ends_leases(&self) -> bool {
@@ -200,7 +245,7 @@ impl Freed {
         }
     }
 
-    pub(super) fn is_about(&self, part: &Part) -> bool {
+    fn has_in_range(&self, part: &Part) -> bool {
         let text = part.key.as_str();
         match self {
             Self::Keys {
@@ -209,9 +254,7 @@ impl Freed {
                 last,
                 ..
             } => part.rule.counter == *counter && (&**first..=&**last).contains(&text),
-            Self::Limit { filed_under, key } => {
-                part.rule.limits == *filed_under && (key.is_empty() || key == text)
-            }
+            Self::Limit { .. } => false,
         }
     }
 }

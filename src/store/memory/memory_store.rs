@@ -9,9 +9,9 @@ use super::rows::Rows;
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
-#[cfg(feature = "sqlite")]
-use crate::limit::InForce;
 use crate::limit::Timestamp;
+#[cfg(feature = "sqlite")]
+use crate::limit::{InForce, Key};
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
@@ -225,20 +225,29 @@ impl Memory {
         }
         let mut rows = self.rows();
         let known = rows.limits.in_force(part, now);
-        let units = |in_force: Option<InForce>| in_force.map(|in_force| in_force.units);
+        let told = |in_force: Option<InForce>| {
+            in_force.map(|in_force| (in_force.units, in_force.until.map(|until| until.at)))
+        };
         let has_no_room = in_force.is_some() && rows.limits.len() >= MOST_LEARNED;
-        if units(known) == units(in_force) || has_no_room {
+        if told(known) == told(in_force) || has_no_room {
             return;
         }
-        rows.limits.set(&SetLimit {
+        let is_own = in_force.is_some_and(|in_force| in_force.is_own);
+        let set = |key: Option<&Key>, in_force: Option<InForce>| SetLimit {
             filed_under: part.rule.limits.clone(),
-            key: Some(part.key.clone()),
+            key: key.cloned(),
             limit: in_force.map(|in_force| NewLimit {
                 units: in_force.units,
                 ends_at: in_force.until.map(|until| until.at),
             }),
             now,
-        });
+        };
+        rows.limits
+            .set(&set(Some(&part.key), in_force.filter(|_| is_own)));
+        if !is_own {
+            // It has none of its own, so what holds for it holds for all others of the kind.
+            rows.limits.set(&set(None, in_force));
+        }
         self.has_limits
             .store(!rows.limits.is_empty(), Ordering::Relaxed);
     }

@@ -220,7 +220,11 @@ impl Counted<'_> {
                 at: now,
                 then: units,
             });
-            Some(InForce { units, until })
+            Some(InForce {
+                units,
+                until,
+                is_own: self.has_own_limit,
+            })
         };
     }
 }

@@ -4,3 +4,4 @@ mod answers;
 mod files;
 mod setting;
 mod sharing;
+mod stale;

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::lease::{Lease, More};
-use super::backend::{Ahead, Freed, Grant};
+use super::backend::{Ahead, Freed, FreedSet, Grant};
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::{InForce, Timestamp};
@@ -154,28 +154,26 @@ impl Leases {
         }
     }
 
-    /// Takes in what was granted of what was asked for.
-    pub(super) fn install(&self, ahead: &Ahead, grant: Option<&Grant>) {
+    /// Takes in what was granted of what was asked for. What was left under a higher limit goes back.
+    pub(super) fn install(&self, ahead: &Ahead, grant: Option<&Grant>) -> Option<GiveBack> {
         let mut shard = self.shard(&ahead.part);
-        let Some(lease) = shard.get_mut(&ahead.part) else {
-            return;
-        };
+        let lease = shard.get_mut(&ahead.part)?;
         if lease.more != More::Asked || lease.limit != ahead.part.policy().limit() {
             // It is another one than that which asked. What was granted is lost until the window ends.
-            return;
+            return None;
         }
         lease.more = More::No;
-        let Some(grant) = grant else {
-            return;
-        };
+        let grant = grant?;
         let is_same = lease.span == grant.span && lease.usage.epoch == grant.usage.epoch;
         let limit = grant
             .in_force
             .map_or(Some(lease.limit), |in_force| in_force.units);
         let is_over = limit.is_some_and(|limit| grant.usage.used > u64::from(limit));
-        if !is_same || is_over {
-            // Of what was left under a higher limit nothing is to be had any more.
+        let mut rest = None;
+        if !is_same {
             lease.left = 0;
+        } else if is_over {
+            rest = lease.give_back(&ahead.part);
         }
         lease.in_force = grant.in_force;
         lease.span = grant.span;
@@ -187,6 +185,7 @@ impl Leases {
         if grant.units > 0 {
             self.is_outstanding.store(true, Ordering::Relaxed);
         }
+        rest
     }
 
     /// Units that the database counts as used in an epoch of a window, and that are not.
@@ -215,11 +214,11 @@ impl Leases {
 
     /// Takes out the leases of keys that were reset, or whose limit was set or removed, and what is left of them.
     pub(super) fn take_of(&self, freed: &[Freed]) -> Vec<GiveBack> {
-        let ends = || freed.iter().filter(|freed| freed.ends_leases());
-        if ends().next().is_none() {
+        let ended = FreedSet::of(freed.iter().filter(|freed| freed.ends_leases()));
+        if ended.is_empty() {
             return Vec::new();
         }
-        let is_meant = |part: &Part| ends().any(|freed| freed.is_about(part));
+        let is_meant = |part: &Part| ended.is_about(part);
         let mut rests = Vec::new();
         for shard in &self.shards {
             lock(shard).retain(|part, lease| {

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::refusal::Refusal;
 pub(super) use self::refusal::denied_mut;
-use super::backend::{Attempts, Freed};
+use super::backend::{Attempts, Freed, FreedSet};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::State;
 use crate::store::{Charge, Outcome, Part, Reset};
@@ -121,11 +121,10 @@ impl Refusals {
 
     /// Forgets what is known of the keys that others have freed, or whose limits they have changed.
     pub(super) fn free_all(&self, freed: &[Freed]) {
-        if freed.is_empty() {
-            return;
+        if !freed.is_empty() {
+            let freed = FreedSet::of(freed);
+            self.forget_where(|part| freed.is_about(part));
         }
-        let is_meant = |part: &Part| freed.iter().any(|freed| freed.is_about(part));
-        self.forget_where(is_meant);
     }
 
     /// Forgets what is known of keys that were reset, those of `keys`.
@@ -195,8 +194,12 @@ impl Refusals {
             let mut guard = lock(shard);
             let shard = &mut *guard;
             shard.freed += 1;
-            let meant = shard.known.keys().filter(|part| is_meant(part));
-            let meant: Vec<_> = meant.cloned().collect();
+            // Of several policies each tells what it has.
+            let meant = shard.known.iter().filter(|(_, refusal)| {
+                let mut parts = refusal.parts();
+                parts.any(&is_meant)
+            });
+            let meant: Vec<_> = meant.map(|(part, _)| part.clone()).collect();
             for part in &meant {
                 self.count.fetch_sub(shard.remove(part), Ordering::Relaxed);
             }

@@ -1,5 +1,7 @@
 //! One charge that is known to be over.
 
+use std::time::Duration;
+
 use crate::limit::algorithm::fixed_window::MOST_DENIED;
 use crate::limit::algorithm::{Found, State};
 use crate::limit::few::Few;
@@ -7,8 +9,9 @@ use crate::limit::{Timestamp, Verdict};
 use crate::store::engine::backend::Attempts;
 use crate::store::{Charge, Outcome, Part};
 
-/// Where no wait helps, it is asked again after so long: the limit may be another one then.
-const HOPELESS_MILLIS: i64 = 60_000;
+/// After so long the store is asked again in any case. Who frees something tells of it, but for versions before there were such
+/// changes, and people at a shell.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// What a store has said of a charge, until when it says the same of another one, and what was refused meanwhile.
 #[derive(Debug)]
@@ -41,10 +44,7 @@ impl Refusal {
         let at = outcome.at;
         let (policy, key) = (part.policy().clone(), part.key.clone());
         let wait = Verdict::new(policy, key, charge.cost, at, *found).retry_after();
-        let until = match wait {
-            Some(wait) => at.saturating_add(wait),
-            None => Timestamp::from_unix_millis(at.unix_millis().saturating_add(HOPELESS_MILLIS)),
-        };
+        let until = at.saturating_add(wait.unwrap_or(LONGEST).min(LONGEST));
         let until = parts()
             .filter_map(|(part, found)| changes_at(part, found, at))
             .fold(until, Timestamp::min);
@@ -62,6 +62,11 @@ impl Refusal {
     /// The part that refuses.
     pub(super) fn part(&self) -> &Part {
         self.parts.get_or_first(self.place)
+    }
+
+    /// All parts that it is about.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter()
     }
 
     pub(super) fn is_over(&self, now: Timestamp) -> bool {

@@ -47,7 +47,7 @@ impl<B: Backend> Writer<B> {
                 found.fits = fits && found.blocked_until.is_none();
             }
         }
-        if self.refusals.has_attempts() {
+        if self.refusals.has_attempts() || self.refused.has_attempts() {
             self.with_uncounted(look, &mut outcome);
         }
         outcome
@@ -57,7 +57,8 @@ impl<B: Backend> Writer<B> {
     fn with_uncounted(&self, charge: &Charge, outcome: &mut Outcome) {
         let at = outcome.at;
         for (part, found) in charge.parts.iter().zip(outcome.found.iter_mut()) {
-            let units = self.refusals.uncounted(part, at, &found.state);
+            let units = self.refusals.uncounted(part, at, &found.state)
+                + self.refused.uncounted(part, at, &found.state);
             if units > 0
                 && let Some(denied) = denied_mut(&mut found.state)
             {
@@ -137,7 +138,7 @@ impl<B: Backend> Writer<B> {
         self.forget_lost();
         self.tell_breaker(charged.is_ok(), &queue.waiters);
         // Before anybody is answered: the next charge finds the lease.
-        self.install(&ahead, charged.as_ref().ok());
+        let rests = self.install(&ahead, charged.as_ref().ok());
         if let Ok(charged) = &mut charged {
             self.learn(&queue.asks, charged);
         }
@@ -147,6 +148,7 @@ impl<B: Backend> Writer<B> {
             self.measure(&queue.waiters, answers);
         }
         self.answer(&mut queue.waiters, answers);
+        self.return_by_pages(rests);
         self.sweeper.wrote(clock::monotonic());
         queue
     }
@@ -155,7 +157,7 @@ impl<B: Backend> Writer<B> {
     fn learn(&mut self, asked: &[Charge], charged: &mut Charged) {
         let moment = self.refused.moment.take();
         let moment = moment.filter(|_| self.refused.sees_changes());
-        let has_uncounted = self.refusals.has_attempts();
+        let has_uncounted = self.refusals.has_attempts() || self.refused.has_attempts();
         for (charge, answer) in asked.iter().zip(&mut charged.answers) {
             let Ok(outcome) = answer else {
                 continue;
@@ -194,11 +196,12 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) {
+    fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) -> Vec<GiveBack> {
         let grants = charged.map_or(&[][..], |charged| &charged.grants);
-        for (place, ahead) in ahead.iter().enumerate() {
-            self.leases.install(ahead, grants.get(place));
-        }
+        let asked = ahead.iter().enumerate();
+        let rests =
+            asked.filter_map(|(place, ahead)| self.leases.install(ahead, grants.get(place)));
+        rests.collect()
     }
 
     /// Gives units back. Those of which it is certain that they were not stay leased; of others it is safe to lose them until
@@ -237,15 +240,31 @@ impl<B: Backend> Writer<B> {
         }
     }
 
+    /// Gives units of leases back that are not spent any more, a page at a time between charges.
+    pub(super) fn return_by_pages(&mut self, rests: Vec<GiveBack>) {
+        if !rests.is_empty() {
+            self.returned.extend(rests);
+            self.give_back_at = clock::monotonic();
+        }
+    }
+
     /// When idle leases are looked for, if there are any. Under a set clock nothing is ever idle by itself.
     pub(super) fn give_back_due_at(&self) -> Option<Instant> {
+        if !self.returned.is_empty() {
+            return Some(self.give_back_at);
+        }
         let is_set = self.clock.get().is_some_and(Clock::is_manual);
         (self.leases.is_outstanding() && !is_set).then_some(self.give_back_at)
     }
 
     pub(super) async fn give_back_idle(&mut self) {
-        let idle = self.leases.take_idle(self.now(), GIVEN_BACK_AT_ONCE);
-        let has_more = idle.len() == GIVEN_BACK_AT_ONCE;
+        let idle = if self.returned.is_empty() {
+            self.leases.take_idle(self.now(), GIVEN_BACK_AT_ONCE)
+        } else {
+            let left = self.returned.len().saturating_sub(GIVEN_BACK_AT_ONCE);
+            self.returned.split_off(left)
+        };
+        let has_more = idle.len() == GIVEN_BACK_AT_ONCE || !self.returned.is_empty();
         let pause = if has_more {
             BETWEEN_MORE
         } else {

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Instant;
 
-use super::{Writer, waiters_of, watched};
+use super::{GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
 use crate::store::StoreError;
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
@@ -149,8 +149,10 @@ impl<B: Backend> Writer<B> {
                     }];
                     self.refusals.free_all(&freed);
                     // They were charged under another limit. Before it is answered: the next charge asks the backend.
-                    let rests = self.leases.take_of(&freed);
-                    self.give_back(&rests, [&mut [], &mut []]).await;
+                    let mut rests = self.leases.take_of(&freed);
+                    let page = rests.split_off(rests.len().saturating_sub(GIVEN_BACK_AT_ONCE));
+                    self.give_back(&page, [&mut [], &mut []]).await;
+                    self.return_by_pages(rests);
                 }
                 running.count += count;
                 running.after = page.next;

@@ -32,7 +32,7 @@ use super::refusals::Refusals;
 use super::sweeper::Sweeper;
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
-use crate::store::StoreError;
+use crate::store::{GiveBack, StoreError};
 
 /// What starts the writer's thread, once.
 pub(super) fn starter<B: Backend>(
@@ -60,6 +60,7 @@ pub(super) fn starter<B: Backend>(
                 leases,
                 refusals,
                 refused: Refused::new(clock::monotonic()),
+                returned: Vec::new(),
                 local,
                 give_back_at: clock::monotonic() + BETWEEN_GIVING_BACK,
                 backlog: Backlog::new(clock::monotonic()),
@@ -97,6 +98,8 @@ struct Writer<B> {
     leases: Arc<Leases>,
     refusals: Arc<Refusals>,
     refused: Refused,
+    /// Units of leases that are to go back, a page at a time.
+    returned: Vec<GiveBack>,
     local: Arc<Local>,
     give_back_at: Instant,
     backlog: Backlog,
@@ -203,7 +206,8 @@ impl<B: Backend> Writer<B> {
         self.charge(rest.charges, Vec::new(), &mut []).await;
         self.take_back_all().await;
         self.count_all_refused().await;
-        let unspent = self.leases.take_all();
+        let mut unspent = self.leases.take_all();
+        unspent.append(&mut self.returned);
         self.give_back(&unspent, [&mut [], &mut []]).await;
         self.record_all().await;
         let held = Held {

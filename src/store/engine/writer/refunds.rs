@@ -169,6 +169,7 @@ impl<B: Backend> Writer<B> {
             self.leases.empty_all();
             self.refusals.clear();
             self.refused.lose();
+            self.returned.clear();
             self.backlog.lose(self.now());
         }
     }

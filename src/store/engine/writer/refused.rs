@@ -1,14 +1,17 @@
 //! What is refused without asking: it is counted some time later, and what others free is looked for.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{Writer, waiters_of, watched};
 use crate::clock;
+use crate::limit::Timestamp;
+use crate::limit::algorithm::State;
 use crate::store::engine::backend::{Attempts, Backend};
 use crate::store::engine::inbox::Held;
 use crate::store::engine::queue::Waiter;
 use crate::store::engine::refusals::Moment;
-use crate::store::{Outcome, StoreError};
+use crate::store::{Outcome, Part, StoreError};
 
 /// What others have freed is seen after so long, and the time of a batch.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -31,7 +34,7 @@ pub(super) struct Refused {
     look_at: Instant,
     count_at: Instant,
     /// What is to be counted.
-    attempts: Vec<Attempts>,
+    attempts: HashMap<Part, Vec<Attempts>>,
 }
 
 impl Refused {
@@ -42,7 +45,7 @@ impl Refused {
             seen_at: now,
             look_at: now,
             count_at: now,
-            attempts: Vec::new(),
+            attempts: HashMap::new(),
         }
     }
 
@@ -50,6 +53,38 @@ impl Refused {
     pub(super) fn lose(&mut self) {
         self.seen = None;
         self.attempts.clear();
+    }
+
+    /// Units of a part that wait to be counted.
+    pub(super) fn uncounted(&self, part: &Part, at: Timestamp, state: &State) -> u64 {
+        let attempts = self.attempts.get(part).into_iter().flatten();
+        let own = attempts.filter(|attempts| attempts.are_of(part, at, state));
+        own.map(|attempts| attempts.units).sum()
+    }
+
+    pub(super) fn has_attempts(&self) -> bool {
+        !self.attempts.is_empty()
+    }
+
+    fn put(&mut self, attempts: impl IntoIterator<Item = Attempts>) {
+        for attempts in attempts {
+            if self.attempts.len() < MOST_ATTEMPTS || self.attempts.contains_key(&attempts.part) {
+                let of_part = self.attempts.entry(attempts.part.clone()).or_default();
+                of_part.push(attempts);
+            }
+        }
+    }
+
+    /// Takes what is counted in one call.
+    fn take_page(&mut self) -> Vec<Attempts> {
+        let parts: Vec<_> = self
+            .attempts
+            .keys()
+            .take(COUNTED_AT_ONCE)
+            .cloned()
+            .collect();
+        let pages = parts.iter().filter_map(|part| self.attempts.remove(part));
+        pages.flatten().collect()
     }
 
     /// Whether what becomes free from now on will be seen.
@@ -100,7 +135,7 @@ impl<B: Backend> Writer<B> {
                         self.refusals.free_all(&freed);
                         // Of what was reset nothing goes back any more.
                         let rests = self.leases.take_of(&freed);
-                        self.give_back(&rests, [&mut [], &mut []]).await;
+                        self.return_by_pages(rests);
                     }
                     _ => self.refusals.forget_all(),
                 }
@@ -114,7 +149,7 @@ impl<B: Backend> Writer<B> {
 
     /// When to count what was refused, if anything was.
     pub(super) fn count_refused_due_at(&self) -> Option<Instant> {
-        let has_any = !self.refused.attempts.is_empty() || self.refusals.has_attempts();
+        let has_any = self.refused.has_attempts() || self.refusals.has_attempts();
         has_any.then_some(self.refused.count_at)
     }
 
@@ -125,41 +160,37 @@ impl<B: Backend> Writer<B> {
 
     /// Counts a page of what was refused without asking. What can't be counted is counted later, or not: it only tells.
     pub(super) async fn count_refused(&mut self) -> Result<(), StoreError> {
-        if self.refused.attempts.is_empty() {
-            self.refused.attempts = self.refusals.take_attempts(self.now());
+        let pause = clock::monotonic() + BETWEEN_COUNTS;
+        if !self.refused.has_attempts() {
+            let attempts = self.refusals.take_attempts(self.now());
+            self.refused.put(attempts);
         }
-        let left = self.refused.attempts.len().saturating_sub(COUNTED_AT_ONCE);
-        let mut page = self.refused.attempts.split_off(left);
+        let page = self.refused.take_page();
+        self.refused.count_at = pause;
+        if page.is_empty() {
+            return Ok(());
+        }
         let held = Held {
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()
         };
         let counted = watched(&self.inbox, held, self.backend.count_refused(&page)).await;
-        let is_certain = matches!(
-            counted,
+        match &counted {
+            Ok(()) if self.refused.has_attempts() => self.refused.count_at = clock::monotonic(),
             Err(StoreError::Database {
-                is_transient: true,
-                ..
-            })
-        );
-        if is_certain && left < MOST_ATTEMPTS {
-            self.refused.attempts.append(&mut page);
+                is_transient: true, ..
+            }) => self.refused.put(page),
+            _ => {}
         }
-        let has_more = counted.is_ok() && left > 0;
-        let pause = if has_more {
-            Duration::ZERO
-        } else {
-            BETWEEN_COUNTS
-        };
-        self.refused.count_at = clock::monotonic() + pause;
         counted
     }
 
     /// Counts all that was refused, when the store closes.
     pub(super) async fn count_all_refused(&mut self) {
         loop {
-            let counted = self.count_refused().await;
-            if counted.is_err() || self.refused.attempts.is_empty() {
+            let attempts = self.refusals.take_attempts(self.now());
+            self.refused.put(attempts);
+            if !self.refused.has_attempts() || self.count_refused().await.is_err() {
                 break;
             }
         }

@@ -97,7 +97,7 @@ CREATE TABLE IF NOT EXISTS rate_limit_buckets (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rate_limit_limits (
     policy TEXT NOT NULL,
-    key TEXT NOT NULL CHECK (key = '' OR key LIKE '%_:%'),
+    key TEXT NOT NULL CHECK (key = '' OR key LIKE '%:%'),
     units INTEGER CHECK (units BETWEEN 0 AND 4294967295),
     ends_at INTEGER,
     PRIMARY KEY (policy, key)
