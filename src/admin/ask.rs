@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::str::FromStr;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::StatusCode;
 use http_body::Body as _;
 
@@ -58,14 +58,23 @@ impl Ask {
         Ok(Self { parameters, body })
     }
 
+    /// Refuses a body where none is read. Parameters may be in it, and a reset without them is another one.
+    pub(super) async fn read_no_body(mut body: Body) -> Result<(), Problem> {
+        let mut is_there = body.size_hint().lower() > 0;
+        while !is_there && let Some(data) = next_data(&mut body).await? {
+            is_there = !data.is_empty();
+        }
+        if is_there {
+            return Err(Problem::invalid(
+                "There is a body, which is not read here: send the parameters in the query. With curl, -G puts those of -d there.",
+            ));
+        }
+        Ok(())
+    }
+
     /// Reads the body, and no more of it than may be.
     pub(super) async fn read_body(&mut self, mut body: Body) -> Result<(), Problem> {
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let frame =
-                frame.map_err(|_| Problem::bad_request("The body broke off: send it again."))?;
-            let Some(data) = frame.data_ref() else {
-                continue;
-            };
+        while let Some(data) = next_data(&mut body).await? {
             if self.body.len() + data.len() > LONGEST_BODY {
                 return Err(Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
@@ -74,7 +83,7 @@ impl Ask {
                     ),
                 ));
             }
-            self.body.extend_from_slice(data);
+            self.body.extend_from_slice(&data);
         }
         Ok(())
     }
@@ -134,6 +143,15 @@ impl Ask {
                 ))
             })
     }
+}
+
+/// What comes next of a body; of trailers nothing.
+async fn next_data(body: &mut Body) -> Result<Option<Bytes>, Problem> {
+    let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else {
+        return Ok(None);
+    };
+    let frame = frame.map_err(|_| Problem::bad_request("The body broke off: send it again."))?;
+    Ok(Some(frame.into_data().unwrap_or_default()))
 }
 
 fn missing(name: &str) -> Problem {

@@ -94,8 +94,11 @@ fn with(methods: MethodRouter, route: &Route, site: Arc<Site>) -> MethodRouter {
     let has_body = route.method == Method::PUT;
     methods.on(filter, move |request: Request| async move {
         let mut ask = Ask::read(request.uri().query(), parameters)?;
+        let body = request.into_body();
         if has_body {
-            ask.read_body(request.into_body()).await?;
+            ask.read_body(body).await?;
+        } else {
+            Ask::read_no_body(body).await?;
         }
         answer(site, ask).await
     })

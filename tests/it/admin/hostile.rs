@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::{AdminKey, RateLimitLayer};
 
+use super::schema::OpenApi;
 use super::{SECRET, admin, ask, encoded, percent};
 use crate::support::{clock, login, on_the_wire, send, serve, sqlite};
 
@@ -44,7 +45,7 @@ async fn no_query_makes_it_panic() {
         "[%a-f]{0,5}",
     ];
     let query = proptest::collection::vec((names, value), 0..4);
-    let paths: Vec<_> = super::schema::OpenApi::read()
+    let paths: Vec<_> = OpenApi::read()
         .operations()
         .into_iter()
         .map(|operation| (operation.method, operation.path))
@@ -100,14 +101,34 @@ async fn what_is_refused_is_not_said_again_and_sql_is_text() {
     }
 }
 
+async fn with_body(router: &axum::Router, method: &str, target: &str, body: Body) -> u16 {
+    let request = Request::builder().method(method).uri(target);
+    let request = request.header("x-admin-key", SECRET);
+    let answer = send(router, request.body(body).unwrap()).await;
+    OpenApi::read().check(method, target, &answer);
+    answer.status
+}
+
+/// `curl -X DELETE -d policy=login` without `-G` would have reset the key under all policies.
 #[tokio::test]
-async fn a_body_is_not_read() {
+async fn parameters_that_are_sent_in_a_body_are_refused_and_not_overlooked() {
     let (router, _store) = router();
-    let endless =
-        futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>("x".repeat(1 << 16)));
-    let request = Request::delete("/counters?key=user:1").header("x-admin-key", SECRET);
-    let answer = send(&router, request.body(Body::from_stream(endless)).unwrap()).await;
-    assert_eq!(answer.status, 200);
+    for (method, target) in [
+        ("DELETE", "/counters?key=user:1"),
+        ("DELETE", "/limit?policy=login&key=user:1"),
+        ("GET", "/refused"),
+        ("GET", "/stores"),
+    ] {
+        let form = Body::from("policy=login");
+        assert_eq!(with_body(&router, method, target, form).await, 422);
+        let endless =
+            futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>("x".repeat(1 << 16)));
+        let endless = Body::from_stream(endless);
+        assert_eq!(with_body(&router, method, target, endless).await, 422);
+        let nothing = futures_util::stream::iter([Ok::<_, std::io::Error>("")]);
+        let nothing = Body::from_stream(nothing);
+        assert_eq!(with_body(&router, method, target, nothing).await, 200);
+    }
 }
 
 #[tokio::test]
