@@ -1,10 +1,11 @@
 //! Limits that are set at run time.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::error::Category;
+use serde::de::{self, IgnoredAny, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::admin::ask::Ask;
 use crate::admin::events;
@@ -137,39 +138,54 @@ pub(in crate::admin) async fn one(site: Arc<Site>, ask: Ask) -> Answer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
-    limit: NewUnits,
+    #[serde(deserialize_with = "units")]
+    limit: Limit,
     ends_at: Option<String>,
     ends_after_seconds: Option<u64>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum NewUnits {
-    Number(u32),
-    Word(Word),
+/// Reads a number, `blocked` or `exempt`.
+fn units<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
+    deserializer.deserialize_any(UnitsVisitor)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Word {
-    Blocked,
-    Exempt,
+struct UnitsVisitor;
+
+impl Visitor<'_> for UnitsVisitor {
+    type Value = Limit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of units, blocked or exempt")
+    }
+
+    fn visit_u64<E: de::Error>(self, units: u64) -> Result<Limit, E> {
+        let units = u32::try_from(units).map(Limit::of);
+        units.map_err(|_| E::custom("more units than there are"))
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Limit, E> {
+        match word {
+            "blocked" => Ok(Limit::BLOCKED),
+            "exempt" => Ok(Limit::EXEMPT),
+            _ => Err(E::custom("another word")),
+        }
+    }
 }
 
 impl New {
     fn read(body: &[u8]) -> Result<Self, Problem> {
-        serde_json::from_slice(body).map_err(|error| match error.classify() {
-            Category::Data => Problem::invalid(SHAPE),
-            _ => Problem::bad_request(format!("The body is no JSON. {SHAPE}")),
+        let read = serde_json::from_slice(body).map_err(|_| {
+            // It may be no JSON only behind what was wrong first.
+            match serde_json::from_slice::<IgnoredAny>(body) {
+                Ok(_) => Problem::invalid(SHAPE),
+                Err(_) => Problem::bad_request(format!("The body is no JSON. {SHAPE}")),
+            }
+        });
+        // An array would do for serde, by the order in which the members are declared here.
+        read.and_then(|new| match body.trim_ascii_start().first() {
+            Some(b'{') => Ok(new),
+            _ => Err(Problem::invalid(SHAPE)),
         })
-    }
-
-    fn limit(&self) -> Limit {
-        match &self.limit {
-            NewUnits::Number(units) => Limit::of(*units),
-            NewUnits::Word(Word::Blocked) => Limit::BLOCKED,
-            NewUnits::Word(Word::Exempt) => Limit::EXEMPT,
-        }
     }
 
     fn ends_at(&self, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
@@ -198,7 +214,7 @@ pub(in crate::admin) async fn set(site: Arc<Site>, ask: Ask) -> Answer {
     let whose = Whose::of(&site, &ask)?;
     let new = New::read(ask.body())?;
     let limiter = &whose.listed.limiter;
-    let (limit, ends_at) = (new.limit(), new.ends_at(limiter.now())?);
+    let (limit, ends_at) = (new.limit, new.ends_at(limiter.now())?);
     let ending = ends_at.map_or(limit, |ends_at| limit.ends_at(ends_at));
     let key = whose.key.as_ref();
     match limiter.set_limit(whose.name(), key, ending).await {

@@ -148,6 +148,8 @@ async fn bodies_that_are_no_limit_are_told_what_one_is() {
         r#"{"limit": 1.5}"#,
         r#"{"limit": "all"}"#,
         r#"{"limit": null}"#,
+        r#"{"limit": {"blocked": null}}"#,
+        "[5, null, 60]",
         r#"{"limit": 5, "limit": 6}"#,
         r#"{"limit": 5, "key": "user:1"}"#,
         r#"{"limit": 5, "ends_at": "soon"}"#,
