@@ -18,8 +18,13 @@ impl Serialize for Seconds {
         if millis.is_multiple_of(1_000) {
             return serializer.serialize_u64(u64::try_from(millis / 1_000).unwrap_or(u64::MAX));
         }
-        let seconds = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        serializer.serialize_f64(seconds.as_secs_f64())
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "of 285,000 years the milliseconds are exact"
+        )]
+        // The number that is nearest to these three places, and so is written with them.
+        let seconds = millis as f64 / 1_000.0;
+        serializer.serialize_f64(seconds)
     }
 }
 
@@ -56,6 +61,9 @@ mod tests {
         assert_eq!(shown(1), "0.001");
         assert_eq!(shown(12_345_000_000), "12.345");
         assert_eq!(shown(12_345_000_001), "12.346");
+        // No trace of binary fractions.
+        assert_eq!(shown(3_647_000_000), "3.647");
+        assert_eq!(shown(15_694_000_000), "15.694");
     }
 
     #[test]
