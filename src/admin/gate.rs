@@ -73,20 +73,25 @@ impl Gate {
                 CHALLENGE_AGAIN,
                 "Several admin keys were sent: send one, in X-Admin-Key or as the bearer token in Authorization.",
             ),
-            Sent::One(key) if self.key.admits(key) => return Ok(()),
+            Sent::One(key) if self.key.admits(key) => {
+                // Those of a flood that is over would be told by nobody.
+                self.note_denied(0);
+                return Ok(());
+            }
             Sent::One(_) => (CHALLENGE_AGAIN, "The admin key is wrong."),
         };
-        self.note_denied();
+        self.note_denied(1);
         // Also for a wrong key: 403 is for who is known and may not (RFC 9110, 15.5.2 and 15.5.4).
         Err(Problem::unauthorized(challenge, detail))
     }
 
-    fn note_denied(&self) {
+    /// Counts attempts, and tells those that were not told when it is time to.
+    fn note_denied(&self, attempts: u64) {
         let now = clock::monotonic();
         let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.attempts += 1;
+        denied.attempts += attempts;
         let is_quiet = |told_at: Instant| now.duration_since(told_at) < BETWEEN_EVENTS;
-        if denied.told_at.is_some_and(is_quiet) {
+        if denied.attempts == 0 || denied.told_at.is_some_and(is_quiet) {
             return;
         }
         denied.told_at = Some(now);
@@ -128,4 +133,30 @@ fn bearer(line: &[u8]) -> Option<&[u8]> {
     scheme
         .eq_ignore_ascii_case(b"bearer ")
         .then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_nobody_was_told_of_are_told_when_somebody_is_let_in() {
+        let told_at = clock::monotonic().checked_sub(BETWEEN_EVENTS).unwrap();
+        let gate = Gate {
+            key: AdminKey::new("0123456789abcdef").unwrap(),
+            denied: Mutex::new(Denied {
+                attempts: 41,
+                told_at: Some(told_at),
+            }),
+        };
+        let untold = || gate.denied.lock().unwrap().attempts;
+        let mut headers = HeaderMap::new();
+        headers.insert(ADMIN_KEY, HeaderValue::from_static("0123456789abcdef"));
+        assert!(gate.admit(&headers).is_ok());
+        assert_eq!(untold(), 0);
+        // Not more than once a minute.
+        assert!(gate.admit(&HeaderMap::new()).is_err());
+        assert!(gate.admit(&headers).is_ok());
+        assert_eq!(untold(), 1);
+    }
 }
