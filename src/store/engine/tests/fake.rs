@@ -80,10 +80,10 @@ impl Backend for Fake {
         self.note(calls)
     }
 
-    /// Without an end, so that a page of something else is seen to come between.
-    async fn usage(&mut self, _: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
+    /// Without an end, so that a page of something else is seen to come between; of one policy a single page.
+    async fn usage(&mut self, ask: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
         self.events.send("usage").unwrap();
-        let next = Some(Cursor::default());
+        let next = ask.policy.is_none().then(Cursor::default);
         Ok(UsagePage {
             next,
             ..UsagePage::default()

@@ -15,13 +15,16 @@ async fn a_store_sweeps_without_traffic() {
 #[tokio::test]
 async fn a_long_job_goes_on_page_by_page() {
     let bench = Bench::new();
-    let reset = Reset {
+    assert_eq!(bench.engine.reset(reset()).await.unwrap(), 30);
+    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+}
+
+fn reset() -> Reset {
+    Reset {
         part: part(Key::new("user", 42)),
         with_keys_under: true,
         at: Timestamp::from_unix_millis(0),
-    };
-    assert_eq!(bench.engine.reset(reset).await.unwrap(), 30);
-    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+    }
 }
 
 fn question() -> UsageAsk {
@@ -43,8 +46,39 @@ async fn a_question_that_nobody_waits_for_is_not_gone_on_with() {
     let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
     seen.await;
     drop(asked);
-    // Jobs are done one after the other.
-    assert_eq!(bench.engine.sweep().await.unwrap(), 20);
+    // Questions are answered one after the other.
+    let short = UsageAsk {
+        policy: Some("login".to_owned()),
+        ..question()
+    };
+    assert!(bench.engine.usage(short).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_reset_and_a_limit_do_not_wait_for_the_end_of_a_question() {
+    let mut bench = Bench::new();
+    let mut asked = Box::pin(bench.engine.usage(question()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let seen = async { while bench.events.recv().await.unwrap() != "usage" {} };
+    seen.await;
+    let set = SetLimit {
+        filed_under: "login".to_owned(),
+        key: None,
+        limit: None,
+        now: Timestamp::from_unix_millis(0),
+    };
+    let changed = async {
+        assert_eq!(bench.engine.reset(reset()).await.unwrap(), 30);
+        assert!(!bench.engine.set_limit(set).await.unwrap());
+    };
+    tokio::time::timeout(Duration::from_secs(5), changed)
+        .await
+        .unwrap();
+    // It goes on, and is not answered yet.
+    while bench.events.try_recv().is_ok() {}
+    while bench.events.recv().await.unwrap() != "usage" {}
+    assert!(asked.as_mut().poll(&mut context).is_pending());
 }
 
 #[tokio::test]

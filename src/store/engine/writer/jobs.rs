@@ -46,7 +46,8 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    /// The job that is next. After a page of one, a sweep that is due comes first, and leases that are to go back.
+    /// The job that is next. After a page of one, a sweep that is due comes first, and leases that are to go back. What somebody wants
+    /// done, a reset or a limit, does not wait for the end of a question about usage, which may have millions of rows.
     pub(super) fn next_job(&mut self) -> Option<Running> {
         if mem::take(&mut self.job_had_its_turn) {
             let dues = [self.sweep_due_at(), self.give_back_due_at()];
@@ -55,7 +56,9 @@ impl<B: Backend> Writer<B> {
                 return None;
             }
         }
-        let job = self.jobs.pop_front();
+        let mut jobs = self.jobs.iter();
+        let place = jobs.position(|running| !matches!(running.job, Job::Usage(_)));
+        let job = self.jobs.remove(place.unwrap_or(0));
         self.job_had_its_turn = job.is_some();
         job
     }
@@ -157,7 +160,7 @@ impl<B: Backend> Writer<B> {
                 running.count += count;
                 running.after = page.next;
                 if running.after.is_some() {
-                    // In front of later jobs: what was asked first is done first.
+                    // In front of later jobs: of those that wait for each other what was asked first is done first.
                     self.jobs.push_front(running);
                 } else {
                     running.waiter.answer(Ok(running.count));
