@@ -116,20 +116,31 @@ impl Scope {
     }
 }
 
-/// Forgets what was used.
+/// Forgets what was used, under each policy whose store answers, whatever became of others.
 pub(in crate::admin) async fn reset(site: Arc<Site>, ask: Ask) -> Answer {
     let scope = Scope::of(&ask)?;
     let mut policies = Vec::new();
+    let mut failure = None;
     for listed in site.one_or_all(ask.get("policy"))? {
         let limiter = &listed.limiter;
-        let units = match &scope {
-            Scope::Key(key) => limiter.reset(key).await?,
-            Scope::Under(key) => limiter.reset_under(key).await?,
-            Scope::All => limiter.reset_policy(limiter.policy().as_name()).await?,
+        let reset = match &scope {
+            Scope::Key(key) => limiter.reset(key).await,
+            Scope::Under(key) => limiter.reset_under(key).await,
+            Scope::All => limiter.reset_policy(limiter.policy().as_name()).await,
+        };
+        let units = match reset {
+            Ok(units) => units,
+            Err(error) => {
+                failure.get_or_insert(error);
+                continue;
+            }
         };
         events::reset(&listed.id, scope.name(), units);
         let policy = &*listed.id;
         policies.push(Reset { policy, units });
+    }
+    if let Some(failure) = failure {
+        return Err(failure.into());
     }
     let units = policies.iter().map(|policy| policy.units);
     json(&Resets {

@@ -152,3 +152,17 @@ async fn keys_are_read_as_they_are_stored_and_nothing_else_is_one() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_reset_reaches_every_store_that_answers() {
+    let (closed, open) = (sqlite(&clock()), memory(&clock()));
+    let first = Limiter::new(Policy::fixed(1, 60).name("first")).store(&closed);
+    let second = Limiter::new(Policy::fixed(1, 60).name("second")).store(&open);
+    let admin = admin().limiter(&first).limiter(&second);
+    let router = admin.into_router().unwrap();
+    assert_eq!(charge(&second, &user(42), 2).await, 1);
+    closed.close().await.unwrap();
+    let answer = ask(&router, "DELETE", "/counters?key=user:42").await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(charge(&second, &user(42), 1).await, 1);
+}

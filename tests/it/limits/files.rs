@@ -116,3 +116,34 @@ async fn rows_that_are_written_by_hand_hold_or_are_refused() {
         );
     }
 }
+
+/// It holds for nobody, and must not keep others from being listed.
+#[tokio::test]
+async fn rows_for_what_is_no_key_are_left_out_of_lists() {
+    let (_folder, path) = folder();
+    let store = open(&path).await;
+    let api = api(&store);
+    for n in 1..=3 {
+        api.set_limit("api", &user(n), n).await.unwrap();
+    }
+    let mut connection = other_connection(&path).await;
+    let typed = "INSERT INTO rate_limit_limits VALUES
+        ('api', 'user:0% off', 1, NULL), ('api', 'user:1% off', 1, NULL), ('api', 'user:9%', 1, NULL)";
+    connection.execute(typed).await.unwrap();
+    for most in [1, 2, 3, 9] {
+        let mut after = None;
+        let mut units = Vec::new();
+        loop {
+            let page = api
+                .stored_limits("api", after.as_ref(), most)
+                .await
+                .unwrap();
+            units.extend(page.iter().filter_map(|stored| stored.limit().units()));
+            match page.last() {
+                Some(last) => after = last.key().cloned(),
+                None => break,
+            }
+        }
+        assert_eq!(units, [1, 2, 3], "{most} at a time");
+    }
+}

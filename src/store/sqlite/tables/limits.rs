@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::{Slot, decoding, fault, unsigned};
+use super::{Slot, decoding, unsigned};
 use crate::limit::{InForce, Key, Limit, StoredLimit, Timestamp};
 use crate::store::sqlite::Database;
 use crate::store::{Limits, LimitsAsk, Part, SetLimit, StoreError, Which};
@@ -154,29 +154,61 @@ pub(in crate::store::sqlite) async fn list(
         Some(key) => key.as_str().to_owned(),
         None => SetLimit::OF_ALL.to_owned(),
     };
-    let (statement, key, most) = match &ask.which {
-        Which::Of(key) => (FIND, text(key), None),
-        Which::Keys { after, most } => (LIST, text(after), Some(*most)),
-    };
+    match &ask.which {
+        Which::Of(key) => {
+            let (found, _) = read(database, ask, FIND, &text(key), None).await?;
+            Ok(found)
+        }
+        Which::Keys { after, most } => {
+            let most = *most;
+            let mut after = text(after);
+            let mut limits = Limits::new();
+            loop {
+                let left = most.saturating_sub(u32::try_from(limits.len()).unwrap_or(u32::MAX));
+                let (mut page, end) = read(database, ask, LIST, &after, Some(left)).await?;
+                limits.append(&mut page);
+                match end {
+                    // What is left out makes room for what comes after it.
+                    Some(end) if limits.len() < most as usize => after = end,
+                    _ => return Ok(limits),
+                }
+            }
+        }
+    }
+}
+
+/// Reads limits, and tells where the page ends when there may be another one. What somebody has written for a text that is no key
+/// holds for nobody, and is left out.
+async fn read(
+    database: &mut Database,
+    ask: &LimitsAsk,
+    statement: &'static str,
+    key: &str,
+    most: Option<u32>,
+) -> Result<(Limits, Option<String>), StoreError> {
     let mut query = sqlx::query(statement)
         .bind(&ask.filed_under)
-        .bind(key)
+        .bind(key.to_owned())
         .bind(ask.now.unix_millis());
     if let Some(most) = most {
         query = query.bind(most);
     }
     let rows = database.fetch_all(query).await?;
-    let limit = |row: &SqliteRow| {
-        let key = match row.try_get(0).map_err(decoding)? {
-            SetLimit::OF_ALL => None,
-            text => {
-                let key = text.parse();
-                Some(key.map_err(|_| fault("a limit is stored of what is no key"))?)
-            }
+    let mut limits = Limits::with_capacity(rows.len());
+    let mut end = None;
+    for row in &rows {
+        let text: String = row.try_get(0).map_err(decoding)?;
+        let key = match &*text {
+            SetLimit::OF_ALL => Ok(None),
+            text => text.parse().map(Some),
         };
-        stored(row, 1, key)
-    };
-    rows.iter().map(limit).collect()
+        if let Ok(key) = key {
+            limits.push(stored(row, 1, key)?);
+        }
+        end = Some(text);
+    }
+    let is_full = most.is_some_and(|most| rows.len() >= most as usize && most > 0);
+    Ok((limits, end.filter(|_| is_full)))
 }
 
 /// What a statement has counted with, as a limit.
