@@ -125,7 +125,7 @@ impl Admin {
     /// Give it the layer as it is set up at last: one that is made of it afterwards, by `.name(…)` say, counts for itself.
     #[must_use]
     pub fn layer(self, layer: &RateLimitLayer) -> Self {
-        self.limiter(&layer.limiter())
+        self.add(&layer.limiter(), layer.keyed_by().map(Some))
     }
 
     /// Serves the policies of a limiter.
@@ -134,9 +134,14 @@ impl Admin {
     /// store, are one; its settings are those that were given first, and `other_limits` tells when others have other limits. Several of a
     /// name that count apart are an error of [`into_router`](Self::into_router).
     #[must_use]
-    pub fn limiter(mut self, limiter: &Limiter) -> Self {
-        for (one, tally) in limiter.one_by_one().zip(limiter.tallies()) {
-            let added = self.site.add(Listed::new(one, tally));
+    pub fn limiter(self, limiter: &Limiter) -> Self {
+        self.add(limiter, std::iter::repeat(None))
+    }
+
+    fn add(mut self, limiter: &Limiter, keyed_by: impl Iterator<Item = Option<String>>) -> Self {
+        let policies = limiter.one_by_one().zip(limiter.tallies());
+        for ((one, tally), keyed_by) in policies.zip(keyed_by) {
+            let added = self.site.add(Listed::new(one, tally, keyed_by));
             self.error = self.error.or(added.err());
         }
         self

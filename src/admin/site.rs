@@ -30,16 +30,19 @@ pub(super) struct Listed {
     pub(super) tally: Arc<Tally>,
     /// Limits of others that count together with it.
     pub(super) other_limits: Vec<u32>,
+    /// What its key is, when it is that of a layer.
+    pub(super) keyed_by: Option<String>,
 }
 
 impl Listed {
-    pub(super) fn new(limiter: Limiter, tally: &Arc<Tally>) -> Self {
+    pub(super) fn new(limiter: Limiter, tally: &Arc<Tally>, keyed_by: Option<String>) -> Self {
         let shadow = if limiter.is_shadow() { "shadow;" } else { "" };
         Self {
             id: format!("{shadow}{}", limiter.policy().as_name()),
             limiter,
             tally: Arc::clone(tally),
             other_limits: Vec::new(),
+            keyed_by,
         }
     }
 
@@ -68,6 +71,7 @@ impl Site {
                 if !old.counts_with(&new) {
                     return Err(AdminError::NameTwice(new.id));
                 }
+                old.keyed_by = old.keyed_by.take().or(new.keyed_by.clone());
                 let limit = new.policy().limit();
                 if limit != old.policy().limit() && !old.other_limits.contains(&limit) {
                     old.other_limits.push(limit);

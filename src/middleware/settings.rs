@@ -178,12 +178,14 @@ impl Settings {
 
     /// Says once what is limited, and by what.
     pub(super) fn announce(&self) {
-        let sharing = self.sharing();
-        self.limiter.announce(|place| {
-            let own = place.checked_sub(sharing);
-            let own = own.and_then(|own| self.own_keys.get(own));
-            Some(own.unwrap_or(&self.key).key.describe().into_owned())
-        });
+        self.limiter.announce(|place| Some(self.keyed_by(place)));
+    }
+
+    /// What the policy of this place is keyed by, in words.
+    pub(super) fn keyed_by(&self, place: usize) -> String {
+        let own = place.checked_sub(self.sharing());
+        let own = own.and_then(|own| self.own_keys.get(own));
+        own.unwrap_or(&self.key).key.describe().into_owned()
     }
 
     /// The sources of keys, that of the policies without one of their own first.

@@ -33,6 +33,8 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<Block>,
     leases: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyed_by: Option<&'a str>,
     store: String,
     on_store_failure: &'static str,
 }
@@ -67,6 +69,7 @@ impl<'a> Shown<'a> {
                 seconds: Seconds(blocking.lasts),
             }),
             leases: policy.is_leased() && policy.algorithm().is_one_window(),
+            keyed_by: listed.keyed_by.as_deref(),
             store: limiter.shared_store().name().to_owned(),
             on_store_failure: match limiter.failure_mode() {
                 FailureMode::Local => "local",

@@ -208,6 +208,13 @@ impl RateLimitLayer {
         self.settings.limiter.clone()
     }
 
+    /// What each of its policies is keyed by, in words and in their order.
+    #[cfg(feature = "admin")]
+    pub(crate) fn keyed_by(&self) -> impl Iterator<Item = String> {
+        let places = 0..self.settings.limiter.policies().len();
+        places.map(|place| self.settings.keyed_by(place))
+    }
+
     pub(super) fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self

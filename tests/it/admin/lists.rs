@@ -96,6 +96,7 @@ async fn a_policy_tells_what_it_is_set_to() {
         (&api["leases"], &api["on_store_failure"]),
         (&true.into(), &"closed".into())
     );
+    assert_eq!(api["keyed_by"], "peer ip");
     let month = get(&router, "/policy?policy=monthly-9").await;
     assert_eq!(
         (&month["leases"], &month["algorithm"]),
