@@ -1,6 +1,7 @@
 //! What a request asks: its query, read strictly, and its body, which is small.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::str::FromStr;
 
@@ -15,6 +16,8 @@ use crate::limit::Key;
 const LONGEST_QUERY: usize = 8_192;
 /// A limit and its end have some 80.
 const LONGEST_BODY: usize = 4_096;
+/// Beyond it a value is stored as its hash.
+const LONGEST_VALUE: usize = 64;
 const DEFAULT_LIMIT: usize = 100;
 const LARGEST_LIMIT: usize = 1_000;
 
@@ -118,9 +121,16 @@ impl Ask {
         let Some(text) = self.get(name) else {
             return Ok(None);
         };
+        let invalid = |why: &str| Err(Problem::invalid(format!("The parameter {name}: {why}.")));
         match Key::from_str(text) {
-            Ok(key) => Ok(Some(key)),
-            Err(error) => Err(Problem::invalid(format!("The parameter {name}: {error}."))),
+            Ok(key) => match stored_otherwise(&key) {
+                Some(stored) => invalid(&stored),
+                None => Ok(Some(key)),
+            },
+            Err(_) if has_long_value(text) => invalid(
+                "a value of more than 64 bytes is stored as a hash: take the key as /refused, /busiest or /usage/keys tell it",
+            ),
+            Err(error) => invalid(&error.to_string()),
         }
     }
 
@@ -192,6 +202,31 @@ fn decoded(text: &str) -> Result<String, Problem> {
             "The query is not UTF-8. In the text of a key a byte that is none is written %XX, and the % of that is %25 in a query.",
         )
     })
+}
+
+/// What to type instead of a key that no request has: the name of a header in other letters, or an address as it is not stored.
+fn stored_otherwise(key: &Key) -> Option<String> {
+    key.parts().find_map(|part| {
+        let (kind, value) = (part.kind(), part.value()?);
+        if let Some(header) = kind.strip_prefix("header/")
+            && header.bytes().any(|byte| byte.is_ascii_uppercase())
+        {
+            let stored = header.to_ascii_lowercase();
+            return Some(format!(
+                "the name of a header is stored in lower case: header/{stored}:…"
+            ));
+        }
+        let address: IpAddr = (kind == "ip").then(|| value.parse().ok())??;
+        let stored = Key::ip(address);
+        let is_stored = stored.parts().next()?.value() == Some(value);
+        (!is_stored).then(|| format!("this address is stored as {}", stored.as_str()))
+    })
+}
+
+/// Whether a value is so long that only its hash is stored.
+fn has_long_value(text: &str) -> bool {
+    let mut parts = text.split('|').filter_map(|part| part.split_once(':'));
+    parts.any(|(_, value)| value.len() > LONGEST_VALUE)
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use axum::body::Body;
 use axum::extract::Request;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollgate::{AdminKey, RateLimitLayer};
+use tollgate::{AdminKey, Limiter, Policy, RateLimitLayer};
 
 use super::schema::OpenApi;
 use super::{SECRET, admin, ask, encoded, percent};
-use crate::support::{clock, login, on_the_wire, send, serve, sqlite};
+use crate::support::{clock, login, memory, on_the_wire, send, serve, sqlite};
 
 fn router() -> (axum::Router, tollgate::SqliteStore) {
     let store = sqlite(&clock());
@@ -161,4 +161,41 @@ fn debug_shows_neither_key_nor_secret() {
         shown,
         r#"AdminKey { .. } Admin { policies: ["login"], .. }"#
     );
+}
+
+/// It would keep nobody out, and say that it does.
+#[tokio::test]
+async fn a_key_that_no_request_has_is_refused_with_the_one_that_is_meant() {
+    let limiter = Limiter::new(Policy::fixed(1, 60).name("login")).store(&memory(&clock()));
+    let router = admin().limiter(&limiter).into_router().unwrap();
+    let long = format!("header/x-api-key:{}", "f".repeat(65));
+    for (typed, meant) in [
+        ("header/X-API-Key:evil", "header/x-api-key:"),
+        ("user:1|header/X-Key:evil", "header/x-key:"),
+        ("ip:2001:db8::1", "ip:2001:db8::/64"),
+        ("ip:::ffff:192.0.2.1", "ip:192.0.2.1"),
+        (&long, "stored as a hash"),
+    ] {
+        for target in ["/counters?key=", "/counters?policy=login&key="] {
+            let answer = ask(&router, "GET", &format!("{target}{}", encoded(typed))).await;
+            assert_eq!(answer.status, 422, "{typed}");
+            let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(meant), "{detail}");
+        }
+    }
+    for stored in [
+        "ip:192.0.2.1",
+        "ip:2001:db8::/64",
+        "ip:2001:db8::1/128",
+        "header/x-key:EVIL",
+        "User:A",
+    ] {
+        let answer = ask(
+            &router,
+            "GET",
+            &format!("/counters?key={}", encoded(stored)),
+        )
+        .await;
+        assert_eq!(answer.status, 200, "{stored}");
+    }
 }
