@@ -2,23 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    FailureMode, Key, Limit, Limiter, MemoryStore, Policy, SqliteStore, Store, StoreError,
-};
+use tollgate::{FailureMode, Key, Limit, MemoryStore, SqliteStore, StoreError};
 
+use super::{api, is_allowed, user};
 use crate::support::{START, clock, memory, sqlite};
-
-fn api(limit: u32, store: &impl Store) -> Limiter {
-    Limiter::new(Policy::fixed(limit, 60).name("api")).store(store)
-}
-
-fn user(n: u32) -> Key {
-    Key::new("user", n)
-}
-
-async fn is_allowed(limiter: &Limiter, key: &Key) -> bool {
-    limiter.check(key).await.unwrap().is_allowed()
-}
 
 #[tokio::test]
 async fn nonsense_is_an_error_that_says_what_to_do_and_sets_nothing() {

@@ -2,38 +2,34 @@
 
 use std::time::Duration;
 
-use tollgate::{Key, Limit, Limiter, Policy, SqliteStore, Store};
+use tempfile::TempDir;
+use tollgate::{Key, Limit, Limiter, ManualClock, Policy, SqliteStore, Store};
 
+use super::{api, is_allowed, user};
 use crate::support::{clock, memory, sqlite};
 
-fn api(limit: u32, store: &impl Store) -> Limiter {
-    Limiter::new(Policy::fixed(limit, 60).name("api")).store(store)
+/// Two stores on one file, as two processes have them.
+async fn two_on_a_file(clock: &ManualClock) -> (TempDir, [SqliteStore; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let open = async || {
+        let store = SqliteStore::open(&path).await.unwrap();
+        store.deadline(Duration::from_mins(1)).clock(clock)
+    };
+    let stores = [open().await, open().await];
+    (folder, stores)
 }
 
-fn user(n: u32) -> Key {
-    Key::new("user", n)
-}
-
-async fn is_allowed(limiter: &Limiter, key: &Key) -> bool {
-    limiter.check(key).await.unwrap().is_allowed()
+/// A limiter that asks the store each time.
+fn unleased(store: &SqliteStore) -> Limiter {
+    Limiter::new(Policy::fixed(5, 86_400).name("api").leases(false)).store(store)
 }
 
 /// A limit of all keys that this process has set, and another one has removed.
 #[tokio::test]
 async fn a_policys_limit_that_was_removed_elsewhere_does_not_hold_without_the_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("limits.db");
-    let open = async || {
-        SqliteStore::open(&path)
-            .await
-            .unwrap()
-            .deadline(Duration::from_mins(1))
-    };
-    let (ours, theirs) = (open().await, open().await);
-    let api_of = |store: &SqliteStore| {
-        Limiter::new(Policy::fixed(5, 86_400).name("api").leases(false)).store(store)
-    };
-    let (api, other) = (api_of(&ours), api_of(&theirs));
+    let (_folder, [ours, theirs]) = two_on_a_file(&clock()).await;
+    let (api, other) = (unleased(&ours), unleased(&theirs));
     api.set_limit("api", None, Limit::BLOCKED).await.unwrap();
     assert!(!is_allowed(&api, &user(1)).await);
     assert!(other.remove_limit("api", None).await.unwrap());
@@ -47,19 +43,8 @@ async fn a_policys_limit_that_was_removed_elsewhere_does_not_hold_without_the_st
 /// A limit of all keys that another process has set, and this one has removed.
 #[tokio::test]
 async fn a_policys_limit_that_this_process_has_removed_does_not_hold_without_the_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("limits.db");
-    let open = async || {
-        SqliteStore::open(&path)
-            .await
-            .unwrap()
-            .deadline(Duration::from_mins(1))
-    };
-    let (ours, theirs) = (open().await, open().await);
-    let api_of = |store: &SqliteStore| {
-        Limiter::new(Policy::fixed(5, 86_400).name("api").leases(false)).store(store)
-    };
-    let (api, other) = (api_of(&ours), api_of(&theirs));
+    let (_folder, [ours, theirs]) = two_on_a_file(&clock()).await;
+    let (api, other) = (unleased(&ours), unleased(&theirs));
     other.set_limit("api", None, Limit::BLOCKED).await.unwrap();
     assert!(!is_allowed(&api, &user(1)).await);
     assert!(api.remove_limit("api", None).await.unwrap());
@@ -70,18 +55,9 @@ async fn a_policys_limit_that_this_process_has_removed_does_not_hold_without_the
 /// The same number for longer.
 #[tokio::test]
 async fn a_limit_that_was_prolonged_elsewhere_holds_as_long_without_the_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("limits.db");
     let clock = clock();
-    let open = async || {
-        let store = SqliteStore::open(&path).await.unwrap();
-        store.deadline(Duration::from_mins(1)).clock(&clock)
-    };
-    let (ours, theirs) = (open().await, open().await);
-    let api_of = |store: &SqliteStore| {
-        Limiter::new(Policy::fixed(5, 86_400).name("api").leases(false)).store(store)
-    };
-    let (api, other) = (api_of(&ours), api_of(&theirs));
+    let (_folder, [ours, theirs]) = two_on_a_file(&clock).await;
+    let (api, other) = (unleased(&ours), unleased(&theirs));
     let minute = Limit::BLOCKED.ends_after(Duration::from_mins(1));
     other.set_limit("api", &user(1), minute).await.unwrap();
     assert!(!is_allowed(&api, &user(1)).await);
