@@ -10,21 +10,11 @@ use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
 use crate::limit::Timestamp;
-#[cfg(feature = "sqlite")]
-use crate::limit::{InForce, Key};
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
-use crate::store::{
-    Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
-    StoreHealth,
-};
-#[cfg(feature = "sqlite")]
-use crate::store::{NewLimit, Part};
+use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle, StoreHealth};
 
-/// Limits of another store that are known here: some 10 MB.
-#[cfg(feature = "sqlite")]
-const MOST_LEARNED: usize = 1 << 16;
 /// About 50 MB of keys and counts.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
@@ -112,7 +102,8 @@ pub(crate) struct Memory {
     id: StoreId,
     rows: Mutex<Rows>,
     max_keys: AtomicUsize,
-    has_limits: AtomicBool,
+    /// Whether `rows` has limits that were set at run time.
+    pub(super) has_limits: AtomicBool,
     clock: Arc<OnceLock<Clock>>,
     users: Users,
     health: Health,
@@ -204,55 +195,7 @@ impl Memory {
         swept
     }
 
-    /// Sets a limit, or removes it, and says whether there was one.
-    pub(crate) fn set_limit(&self, set: &SetLimit) -> bool {
-        let mut rows = self.rows();
-        let was_set = rows.limits.set(set);
-        self.has_limits
-            .store(!rows.limits.is_empty(), Ordering::Relaxed);
-        was_set
-    }
-
-    pub(crate) fn limits(&self, ask: &LimitsAsk) -> Limits {
-        self.rows().limits.list(ask)
-    }
-
-    /// Takes in what another store has said of the limit that is in force for a part.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn learn_limit(&self, part: &Part, in_force: Option<InForce>, now: Timestamp) {
-        if in_force.is_none() && !self.has_limits.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut rows = self.rows();
-        let known = rows.limits.in_force(part, now);
-        let told = |in_force: Option<InForce>| {
-            in_force.map(|in_force| (in_force.units, in_force.until.map(|until| until.at)))
-        };
-        let has_no_room = in_force.is_some() && rows.limits.len() >= MOST_LEARNED;
-        if told(known) == told(in_force) || has_no_room {
-            return;
-        }
-        let is_own = in_force.is_some_and(|in_force| in_force.is_own);
-        let set = |key: Option<&Key>, in_force: Option<InForce>| SetLimit {
-            filed_under: part.rule.limits.clone(),
-            key: key.cloned(),
-            limit: in_force.map(|in_force| NewLimit {
-                units: in_force.units,
-                ends_at: in_force.until.map(|until| until.at),
-            }),
-            now,
-        };
-        rows.limits
-            .set(&set(Some(&part.key), in_force.filter(|_| is_own)));
-        if !is_own {
-            // It has none of its own, so what holds for it holds for all others of the kind.
-            rows.limits.set(&set(None, in_force));
-        }
-        self.has_limits
-            .store(!rows.limits.is_empty(), Ordering::Relaxed);
-    }
-
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
         // A panic in between leaves a counter that was charged or not, never half of one.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }

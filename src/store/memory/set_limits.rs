@@ -2,10 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
+use super::memory_store::Memory;
 use crate::limit::{InForce, Key, Limit, StoredLimit, Timestamp};
+#[cfg(feature = "sqlite")]
+use crate::store::NewLimit;
 use crate::store::Part;
 use crate::store::limits::{Limits, LimitsAsk, SetLimit, Which};
+
+/// Limits of another store that are known here: some 10 MB.
+#[cfg(feature = "sqlite")]
+const MOST_LEARNED: usize = 1 << 16;
 
 /// The limits of each policy by the texts of keys.
 #[derive(Debug, Default)]
@@ -73,5 +81,56 @@ impl SetLimits {
     #[cfg(feature = "sqlite")]
     pub(super) fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
+    }
+}
+
+/// Limits of a memory.
+impl Memory {
+    /// Sets a limit, or removes it, and says whether there was one.
+    pub(crate) fn set_limit(&self, set: &SetLimit) -> bool {
+        let mut rows = self.rows();
+        let was_set = rows.limits.set(set);
+        self.has_limits
+            .store(!rows.limits.is_empty(), Ordering::Relaxed);
+        was_set
+    }
+
+    pub(crate) fn limits(&self, ask: &LimitsAsk) -> Limits {
+        self.rows().limits.list(ask)
+    }
+
+    /// Takes in what another store has said of the limit that is in force for a part.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn learn_limit(&self, part: &Part, in_force: Option<InForce>, now: Timestamp) {
+        if in_force.is_none() && !self.has_limits.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut rows = self.rows();
+        let known = rows.limits.in_force(part, now);
+        let told = |in_force: Option<InForce>| {
+            in_force.map(|in_force| (in_force.units, in_force.until.map(|until| until.at)))
+        };
+        let has_no_room = in_force.is_some() && rows.limits.len() >= MOST_LEARNED;
+        if told(known) == told(in_force) || has_no_room {
+            return;
+        }
+        let is_own = in_force.is_some_and(|in_force| in_force.is_own);
+        let set = |key: Option<&Key>, in_force: Option<InForce>| SetLimit {
+            filed_under: part.rule.limits.clone(),
+            key: key.cloned(),
+            limit: in_force.map(|in_force| NewLimit {
+                units: in_force.units,
+                ends_at: in_force.until.map(|until| until.at),
+            }),
+            now,
+        };
+        rows.limits
+            .set(&set(Some(&part.key), in_force.filter(|_| is_own)));
+        if !is_own {
+            // It has none of its own, so what holds for it holds for all others of the kind.
+            rows.limits.set(&set(None, in_force));
+        }
+        self.has_limits
+            .store(!rows.limits.is_empty(), Ordering::Relaxed);
     }
 }

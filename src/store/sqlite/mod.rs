@@ -1,13 +1,14 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
 //! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the
-//! connection and keeps it sound, `version.rs` says which SQLite will do, `tables/` has the tables and their statements. A
+//! connection and keeps it sound, `version.rs` says which SQLite will do, `backend.rs` is what the engine calls, `tables/` has the tables and their statements. A
 //! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
 //! back what was not used. `room.rs` is the cap of a database in memory, `application.rs` what is different in a database of
 //! the application. `auditing.rs` and `usage_query.rs` are what users see of allowed requests that are recorded.
 
 mod application;
 mod auditing;
+mod backend;
 mod database;
 mod files;
 mod give_back;
@@ -32,28 +33,19 @@ use std::time::Duration;
 
 use sqlx::SqlitePool;
 
+use self::backend::Sqlite;
 use self::database::Database;
 use self::files::Files;
-use self::give_back::PAGE;
 use self::location::Location;
 pub use self::open_error::OpenError;
 use self::retention::Retention;
 use self::room::Room;
 pub use self::usage_query::UsageQuery;
 use super::contract::sealed::{Handle, Sealed};
-use super::engine::{
-    Attempts, Backend, Batch, Calls, Changes, Charged, Cursor, Engine, Page, UsageAsk, UsagePage,
-};
-use super::file_sizes::FileSizes;
-use super::merge::Merged;
-use super::{
-    Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, Store, StoreError, StoreHandle,
-    StoreHealth,
-};
-use crate::clock::Clock;
+use super::engine::Engine;
+use super::{Store, StoreError, StoreHandle, StoreHealth};
 #[cfg(any(test, feature = "test-util"))]
-use crate::clock::ManualClock;
-use crate::limit::Timestamp;
+use crate::clock::{Clock, ManualClock};
 
 /// Counters in SQLite: in a file that survives restarts and is shared by every process on the host, or in memory.
 ///
@@ -273,132 +265,3 @@ impl Sealed for SqliteStore {
 }
 
 impl Store for SqliteStore {}
-
-/// The writer's side of the store.
-struct Sqlite {
-    database: Database,
-    room: Option<Room>,
-    retention: Arc<Retention>,
-}
-
-impl Backend for Sqlite {
-    fn file_sizes(&self) -> Arc<FileSizes> {
-        self.database.file_sizes()
-    }
-
-    async fn open(&mut self) -> Result<(), StoreError> {
-        self.database.open_patiently().await
-    }
-
-    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
-        self.database.notice_loss().await;
-        let Batch { charges, ahead } = batch;
-        if let Some(room) = &mut self.room {
-            return room.charge(&mut self.database, batch, clock).await;
-        }
-        if upsert::can_charge(charges) {
-            let merged = Merged::of(charges.iter(), ahead, clock.now());
-            let applied = upsert::charge(&mut self.database, &merged).await?;
-            return Ok(merged.charged(&applied));
-        }
-        let batch = ledger::charge(&mut self.database, charges, clock, None).await?;
-        Ok(Charged {
-            // Without a cap it is always applied.
-            answers: batch.map_or_else(Vec::new, |batch| batch.answers),
-            grants: Vec::new(),
-            has_evicted: false,
-        })
-    }
-
-    async fn give_back(
-        &mut self,
-        units: &[GiveBack],
-        now: Timestamp,
-    ) -> Result<Vec<GiveBack>, StoreError> {
-        self.database.notice_loss().await;
-        if self.database.watch.has_lost() {
-            return Ok(Vec::new());
-        }
-        let given_back = give_back::give_back(&mut self.database, units, now, PAGE).await?;
-        if let Some(room) = &mut self.room {
-            room.deleted(given_back.deleted_rows);
-        }
-        Ok(given_back.left)
-    }
-
-    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
-        self.database.notice_loss().await;
-        ledger::look(&mut self.database, looks, now).await
-    }
-
-    async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
-        self.database.notice_loss().await;
-        tables::reset(&mut self.database, reset, after).await
-    }
-
-    async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
-        self.database.notice_loss().await;
-        let has_counters = after.as_ref().is_none_or(tables::is_of_counters);
-        let page = tables::sweep(&mut self.database, now, &self.retention, after).await?;
-        if let Some(room) = &mut self.room
-            && has_counters
-        {
-            room.deleted(page.count);
-        }
-        Ok(page)
-    }
-
-    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError> {
-        self.database.notice_loss().await;
-        tables::calls::record(&mut self.database, calls, self.room.is_some()).await
-    }
-
-    async fn usage(
-        &mut self,
-        ask: &UsageAsk,
-        after: Option<Cursor>,
-    ) -> Result<UsagePage, StoreError> {
-        self.database.notice_loss().await;
-        tables::usage(&mut self.database, ask, after).await
-    }
-
-    async fn set_limit(&mut self, set: &SetLimit) -> Result<bool, StoreError> {
-        self.database.notice_loss().await;
-        tables::limits::set(&mut self.database, set).await
-    }
-
-    async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError> {
-        self.database.notice_loss().await;
-        tables::limits::list(&mut self.database, ask).await
-    }
-
-    async fn count_refused(&mut self, attempts: &[Attempts]) -> Result<(), StoreError> {
-        self.database.notice_loss().await;
-        tables::count_refused(&mut self.database, attempts).await
-    }
-
-    async fn changes(&mut self, after: Option<i64>) -> Result<Changes, StoreError> {
-        if self.room.is_some() {
-            // Nobody else sees a database in memory.
-            return Ok(Changes {
-                last: 0,
-                freed: Some(Vec::new()),
-            });
-        }
-        self.database.notice_loss().await;
-        tables::changes::read(&mut self.database, after).await
-    }
-
-    fn take_lost(&mut self) -> bool {
-        self.database.watch.take_lost()
-    }
-
-    async fn maintain(&mut self) -> Result<(), StoreError> {
-        self.database.notice_loss().await;
-        self.database.restart_long_wal().await
-    }
-
-    async fn close(&mut self) -> Result<(), StoreError> {
-        self.database.close().await
-    }
-}

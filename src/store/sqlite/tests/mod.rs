@@ -18,10 +18,14 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tempfile::TempDir;
 
+use super::give_back::PAGE;
 use super::tables::schema;
 use super::*;
-use crate::limit::{Key, Policy};
+use crate::limit::{Key, Policy, Timestamp};
+use crate::store::engine::{Backend, Batch};
+use crate::store::merge::Merged;
 use crate::store::suite::{Subject, charge_of, contract_suite};
+use crate::store::{Charge, GiveBack, Outcome, Reset};
 
 const NOW: i64 = 1_800_000_000_000;
 
