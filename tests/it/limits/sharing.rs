@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::{Connection, Executor, SqliteConnection};
 use tollgate::{Key, Limit, Limiter, Policy, RateLimitLayer, SqliteStore, Store, key};
 use tower::Layer;
 
@@ -115,6 +116,30 @@ async fn what_another_process_has_charged_ahead_goes_back_when_a_limit_is_set_or
         }
     };
     tokio::time::timeout(Duration::from_mins(1), told)
+        .await
+        .unwrap();
+}
+
+/// So many at once that they are not told one by one.
+#[tokio::test]
+async fn many_limits_that_are_set_at_once_end_all_that_was_charged_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let clock = clock();
+    let policy = Policy::fixed(1_000, LONG);
+    let busy = api(policy.clone(), &on_a_file(&path).await.clock(&clock));
+    let operator = api(policy, &on_a_file(&path).await.clock(&clock));
+    for _ in 0..300 {
+        assert!(is_allowed(&busy).await);
+    }
+    assert!(operator.peek(&user()).await.unwrap().used() > 300);
+    let url = format!("sqlite://{}", path.display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let many = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1100)
+        INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) SELECT 1, 'other', 'user:' || n, 'user:' || n FROM n";
+    connection.execute(many).await.unwrap();
+    let seen = async { while operator.peek(&user()).await.unwrap().used() != 300 {} };
+    tokio::time::timeout(Duration::from_mins(1), seen)
         .await
         .unwrap();
 }

@@ -266,7 +266,7 @@ impl Leases {
         idle
     }
 
-    /// Everything, when the store is closed.
+    /// Everything: the store is closed, or others have changed more than can be told.
     pub(super) fn take_all(&self) -> Vec<GiveBack> {
         let take = |(part, mut lease): (Part, Lease)| lease.give_back(&part);
         let shards = self.shards.iter();

@@ -15,8 +15,6 @@ use crate::store::{Outcome, Part, StoreError};
 
 /// What others have freed is seen after so long, and the time of a batch.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-/// Others keep what they tell for as long as there is not much of it. Who has not looked for so long knows nothing any more.
-const LONGEST_WITHOUT_A_LOOK: Duration = Duration::from_secs(30);
 /// How often what was refused is counted in the database.
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// While the database can't be written to, so many wait; beyond it less is told than was refused.
@@ -30,7 +28,6 @@ pub(super) struct Refused {
     pub(super) moment: Option<Moment>,
     /// What the backend has told last of what became free; `None` when it must be asked first.
     seen: Option<i64>,
-    seen_at: Instant,
     look_at: Instant,
     count_at: Instant,
     /// What is to be counted.
@@ -42,7 +39,6 @@ impl Refused {
         Self {
             moment: None,
             seen: None,
-            seen_at: now,
             look_at: now,
             count_at: now,
             attempts: HashMap::new(),
@@ -126,19 +122,20 @@ impl<B: Backend> Writer<B> {
         let call = self.backend.changes(self.refused.seen);
         match watched(&self.inbox, held, call).await {
             Ok(changes) => {
-                let is_late = now.duration_since(self.refused.seen_at) > LONGEST_WITHOUT_A_LOOK;
-                let is_first = self.refused.seen.is_none();
                 self.refused.seen = Some(changes.last);
-                self.refused.seen_at = now;
-                match changes.freed {
-                    Some(freed) if !is_late && !is_first => {
+                // Of what was reset nothing goes back any more.
+                let rests = match changes.freed {
+                    Some(freed) => {
                         self.refusals.free_all(&freed);
-                        // Of what was reset nothing goes back any more.
-                        let rests = self.leases.take_of(&freed);
-                        self.return_by_pages(rests);
+                        self.leases.take_of(&freed)
                     }
-                    _ => self.refusals.forget_all(),
-                }
+                    // Anything may have become free, and been reset.
+                    None => {
+                        self.refusals.forget_all();
+                        self.leases.take_all()
+                    }
+                };
+                self.return_by_pages(rests);
             }
             Err(error) => {
                 tracing::debug!(%error, "what others have freed of rate limits could not be read, and will be later");
