@@ -4,8 +4,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::limit::algorithm::block::Block;
-#[cfg(feature = "sqlite")]
-use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::few::Few;
 use crate::limit::{InForce, Key, Policy, Timestamp};
@@ -240,19 +238,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// A charge that a single window admitted, under the limit that was set at run time, if one was.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn of_window(at: Timestamp, usage: Usage, in_force: Option<InForce>) -> Self {
-        let found = Found {
-            in_force,
-            ..Found::new(true, State::Window(usage))
-        };
-        Self {
-            at,
-            found: Few::one(found),
-        }
-    }
-
     /// What the policies found. Their blocks are told with them.
     pub(crate) fn of_policies(&self) -> impl Iterator<Item = &Found> {
         self.found.iter().filter(|found| !found.state.is_block())

@@ -227,7 +227,7 @@ impl<'a> Merged<'a> {
             at: self.at,
             span: self.groups[group as usize].span,
             units: applied_of(group, run).extra,
-            usage: applied_of(group, run).after,
+            state: State::Window(applied_of(group, run).after),
             in_force: applied_of(group, run).in_force,
         };
         Charged {

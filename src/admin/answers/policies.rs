@@ -68,7 +68,7 @@ impl<'a> Shown<'a> {
                 after_refusals: blocking.after,
                 seconds: Seconds(blocking.lasts),
             }),
-            leases: policy.is_leased() && policy.algorithm().is_one_window(),
+            leases: policy.is_leased() && policy.algorithm().keeps_units(),
             keyed_by: listed.keyed_by.as_deref(),
             store: limiter.shared_store().name().to_owned(),
             on_store_failure: match limiter.failure_mode() {

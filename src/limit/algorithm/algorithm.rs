@@ -63,6 +63,12 @@ impl Algorithm {
     pub(crate) fn is_one_window(self) -> bool {
         self == Self::FixedWindow || self.is_calendar()
     }
+
+    /// Whether a unit that is taken in a window fits as long as that lasts: it may be spent later.
+    #[cfg(any(feature = "sqlite", feature = "admin"))]
+    pub(crate) fn keeps_units(self) -> bool {
+        self.is_one_window() || self == Self::SlidingCounter
+    }
 }
 
 impl fmt::Display for Algorithm {

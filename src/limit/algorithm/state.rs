@@ -167,6 +167,26 @@ impl State {
         }
     }
 
+    /// The counter of the window in force, of what is counted by windows.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn window(&self) -> Option<&Usage> {
+        match self {
+            Self::Window(usage) => Some(usage),
+            Self::Pair(pair) => Some(&pair.current),
+            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn window_mut(&mut self) -> Option<&mut Usage> {
+        match self {
+            Self::Window(usage) => Some(usage),
+            Self::Pair(pair) => Some(&mut pair.current),
+            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => None,
+        }
+    }
+
     /// Whether refused units are counted.
     pub(crate) fn counts_refusals(&self) -> bool {
         matches!(self, Self::Window(_) | Self::Pair(_))

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Calls, UsageAsk, UsagePage};
 use crate::clock::Clock;
-use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::{Span, State};
 use crate::limit::{InForce, Timestamp};
 use crate::store::file_sizes::FileSizes;
@@ -119,7 +118,7 @@ pub(in crate::store) struct Grant {
     pub(in crate::store) span: Span,
     pub(in crate::store) units: u32,
     /// The counter after it, with the units counted as used.
-    pub(in crate::store) usage: Usage,
+    pub(in crate::store) state: State,
     /// The limit that they were granted under, when it was set at run time.
     pub(in crate::store) in_force: Option<InForce>,
 }
@@ -159,12 +158,10 @@ pub(in crate::store) struct Attempts {
 impl Attempts {
     /// Whether they belong to a state that was found.
     pub(super) fn are_of(&self, part: &Part, at: Timestamp, state: &State) -> bool {
-        let epoch = match state {
-            State::Window(usage) => usage.epoch,
-            State::Pair(pair) => pair.current.epoch,
-            _ => return false,
-        };
-        self.part == *part && self.epoch == epoch && self.window_start == part.span(at).start
+        let is_epoch = state
+            .window()
+            .is_some_and(|usage| usage.epoch == self.epoch);
+        is_epoch && self.part == *part && self.window_start == part.span(at).start
     }
 }
 

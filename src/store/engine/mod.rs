@@ -43,7 +43,8 @@ use super::file_sizes::FileSizes;
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
 use super::{
-    Call, Charge, GiveBack, Limits, LimitsAsk, Reply, Reset, SetLimit, StoreError, StoreHealth,
+    Call, Charge, GiveBack, Limits, LimitsAsk, Part, Reply, Reset, SetLimit, StoreError,
+    StoreHealth,
 };
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -139,13 +140,11 @@ impl Engine {
     /// Spends from a lease, or is known to be over, and is answered at once; or waits for the writer, unless the store has stopped to answer.
     pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         let at = self.now();
-        if let Some(spent) = self.leases.spend(charge, at) {
-            if spent.is_half_empty {
-                self.inbox.put_refill(charge.parts.first().clone());
-            }
+        let ask = |part: &Part| self.inbox.put_refill(part.clone());
+        if let Some(outcome) = self.leases.spend(charge, at, ask) {
             #[cfg(feature = "metrics")]
             self.health().meters().charged("lease", 1);
-            return Reply::Ready(Ok(spent.outcome(at)));
+            return Reply::Ready(Ok(outcome));
         }
         if let Some(outcome) = self.refusals.refuse(charge, at) {
             #[cfg(feature = "metrics")]

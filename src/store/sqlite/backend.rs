@@ -34,20 +34,22 @@ impl Backend for Sqlite {
 
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
         self.database.notice_loss().await;
-        let Batch { charges, ahead } = batch;
         if let Some(room) = &mut self.room {
             return room.charge(&mut self.database, batch, clock).await;
         }
-        if upsert::can_charge(charges) {
-            let merged = Merged::of(charges.iter(), ahead, clock.now());
+        if upsert::can_charge(batch) {
+            let merged = Merged::of(batch.charges.iter(), batch.ahead, clock.now());
             let applied = upsert::charge(&mut self.database, &merged).await?;
             return Ok(merged.charged(&applied));
         }
-        let batch = ledger::charge(&mut self.database, charges, clock, None).await?;
+        // Without a cap it is always applied.
+        let applied = ledger::charge(&mut self.database, batch, clock, None).await?;
+        let (answers, grants) = applied.map_or_else(Default::default, |applied| {
+            (applied.answers, applied.grants)
+        });
         Ok(Charged {
-            // Without a cap it is always applied.
-            answers: batch.map_or_else(Vec::new, |batch| batch.answers),
-            grants: Vec::new(),
+            answers,
+            grants,
             has_evicted: false,
         })
     }

@@ -123,15 +123,13 @@ impl Room {
         batch: Batch<'_>,
         clock: &Clock,
     ) -> Result<Charged, StoreError> {
-        if upsert::can_charge(batch.charges) {
+        if upsert::can_charge(batch) {
             return self.upsert(database, batch, clock.now()).await;
         }
-        let answers = self
-            .charge_by_ledger(database, batch.charges, clock)
-            .await?;
+        let applied = self.charge_by_ledger(database, batch, clock).await?;
         Ok(Charged {
-            answers,
-            grants: Vec::new(),
+            answers: applied.answers,
+            grants: applied.grants,
             has_evicted: std::mem::take(&mut self.has_evicted),
         })
     }
@@ -139,34 +137,42 @@ impl Room {
     async fn charge_by_ledger(
         &mut self,
         database: &mut Database,
-        charges: &[Charge],
+        batch: Batch<'_>,
         clock: &Clock,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    ) -> Result<ledger::Applied, StoreError> {
         let cap = |room: &Self, is_last_attempt| {
             Some(Cap {
                 rows_left: room.max_rows.saturating_sub(room.rows),
                 is_last_attempt,
             })
         };
-        let mut batch = ledger::charge(database, charges, clock, cap(self, false)).await?;
-        if batch.is_none() {
+        let mut applied = ledger::charge(database, batch, clock, cap(self, false)).await?;
+        if applied.is_none() {
             let now = clock.now();
             if !self.is_known_full(now) {
-                let parts = charges.iter().map(|charge| charge.parts.len() as u64);
+                let parts = batch.charges.iter().map(|charge| charge.parts.len() as u64);
                 self.evict(database, now, parts.sum()).await?;
             }
-            batch = ledger::charge(database, charges, clock, cap(self, true)).await?;
+            // Where room must be made, nothing is granted ahead.
+            let batch = Batch {
+                ahead: &[],
+                ..batch
+            };
+            applied = ledger::charge(database, batch, clock, cap(self, true)).await?;
             let is_full = |answer: &Result<_, _>| matches!(answer, Err(StoreError::Full));
-            if batch.iter().any(|batch| batch.answers.iter().any(is_full)) {
+            if applied
+                .iter()
+                .any(|applied| applied.answers.iter().any(is_full))
+            {
                 self.full_at = Some(now);
             }
         }
         self.notice_new_database(database);
         // The last attempt applies what fits.
-        let batch = batch.ok_or(StoreError::Full)?;
-        self.rows += batch.new_rows;
-        self.deleted(batch.deleted_rows);
-        Ok(batch.answers)
+        let applied = applied.ok_or(StoreError::Full)?;
+        self.rows += applied.new_rows;
+        self.deleted(applied.deleted_rows);
+        Ok(applied)
     }
 
     fn notice_new_database(&mut self, database: &Database) {

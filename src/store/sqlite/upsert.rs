@@ -13,6 +13,7 @@ use super::tables::limits::{self, counted_with};
 use super::tables::{decoding, fault, json, unsigned};
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::{InForce, Timestamp, Until};
+use crate::store::engine::{Ahead, Batch};
 use crate::store::merge::{Applied, Group, Merged};
 use crate::store::{Charge, StoreError};
 
@@ -111,9 +112,10 @@ CROSS JOIN rate_limit_limits AS limits
 
 /// Whether one statement can decide the batch: each of its charges is against a single counter, and may be
 /// refused.
-pub(super) fn can_charge(charges: &[Charge]) -> bool {
+pub(super) fn can_charge(batch: Batch<'_>) -> bool {
     let can_charge = |charge: &Charge| charge.one_window().is_some() && !charge.is_forced;
-    charges.iter().all(can_charge)
+    let is_one_window = |ahead: &Ahead| ahead.part.policy().algorithm().is_one_window();
+    batch.charges.iter().all(can_charge) && batch.ahead.iter().all(is_one_window)
 }
 
 /// Applies the runs of a batch in one statement.

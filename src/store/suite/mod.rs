@@ -1,5 +1,6 @@
 //! The suite that every store must pass.
 
+mod ahead;
 mod algorithms;
 mod blocks;
 mod clocks;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 pub(super) use self::{
-    algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*, properties::*, several::*,
-    windows::*,
+    ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*, properties::*,
+    several::*, windows::*,
 };
 use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
 use crate::clock::ManualClock;
@@ -255,6 +256,7 @@ macro_rules! contract_suite {
             each_algorithm_decides_like_its_model,
             several_policies_decide_like_their_models,
             a_batch_is_answered_like_a_sequence,
+            what_is_charged_ahead_changes_no_answer,
         );
     };
     ($subject:expr; $($test:ident,)*) => { $(

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::limit::algorithm::fixed_window::Usage;
-use crate::limit::algorithm::{Span, Taken};
+use crate::limit::algorithm::sliding_counter::Pair;
+use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::{InForce, Timestamp};
 use crate::store::engine::backend::Ahead;
 use crate::store::{GiveBack, Part};
@@ -23,6 +24,8 @@ pub(super) struct Lease {
     pub(super) span: Span,
     /// The counter after the last grant, with all that is left of the lease counted as used.
     pub(super) usage: Usage,
+    /// Of a sliding counter that of the window before, which counts too.
+    pub(super) before: Option<Usage>,
     pub(super) left: u32,
     /// The last grant. When half of it is spent the next one is asked for.
     pub(super) granted: u32,
@@ -52,6 +55,7 @@ impl Lease {
             in_force: None,
             span: part.span(now),
             usage: Usage::default(),
+            before: None,
             left: 0,
             granted: 0,
             ahead: 0,
@@ -62,9 +66,50 @@ impl Lease {
         }
     }
 
+    /// Whether a charge can be spent from it.
+    pub(super) fn covers(&self, limit: u32, cost: u32, now: Timestamp) -> bool {
+        self.left >= cost && self.is_in_force(limit, now)
+    }
+
+    /// Spends units that it covers, and says whether it is time to ask for more.
+    pub(super) fn spend(&mut self, cost: u32, now: Timestamp) -> bool {
+        self.left -= cost;
+        self.spent_at = now;
+        let is_time = self.more == More::No && self.is_half_empty();
+        if is_time {
+            self.more = More::Wanted;
+        }
+        is_time
+    }
+
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.left < self.granted / 2
+    }
+
+    /// What the counter has, without the units that are not spent.
+    pub(super) fn state(&self) -> State {
+        let mut usage = self.usage;
+        usage.used = usage.used.saturating_sub(u64::from(self.left));
+        state_of(self.before, usage)
+    }
+
+    /// What a charge has found that was spent from it.
+    pub(super) fn found(&self) -> Found {
+        Found {
+            in_force: self.in_force,
+            ..Found::new(true, self.state())
+        }
+    }
+
+    /// How much the counter had left when the backend was asked last.
+    pub(super) fn room(&self, part: &Part, now: Timestamp) -> u32 {
+        let policy = part.policy().with_limit(self.in_force);
+        state_of(self.before, self.usage).remaining(&policy, now)
+    }
+
     /// Only in its own window, and not before it was taken: a clock that has stepped back would spend it in the past. And only as
     /// long as the limit that it was taken under.
-    pub(super) fn is_in_force(&self, limit: u32, now: Timestamp) -> bool {
+    fn is_in_force(&self, limit: u32, now: Timestamp) -> bool {
         let has_ended = || {
             let until = self.in_force.and_then(|in_force| in_force.until);
             until.is_some_and(|until| until.at <= now)
@@ -111,5 +156,12 @@ impl Lease {
             part: part.clone(),
             units,
         })
+    }
+}
+
+fn state_of(before: Option<Usage>, current: Usage) -> State {
+    match before {
+        None => State::Window(current),
+        Some(previous) => State::Pair(Pair { previous, current }),
     }
 }

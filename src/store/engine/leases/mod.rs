@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use self::lease::{Lease, More};
 use super::backend::{Ahead, Freed, FreedSet, Grant};
-use crate::limit::algorithm::Span;
-use crate::limit::algorithm::fixed_window::Usage;
-use crate::limit::{InForce, Timestamp};
-use crate::store::{Charge, GiveBack, Outcome, Part, Reset};
+use crate::limit::Timestamp;
+use crate::limit::algorithm::{Found, Span, State};
+use crate::limit::few::Few;
+use crate::store::{Charge, GiveBack, Outcome, Part, Reset, StoreError};
 
 /// Threads that charge different keys seldom meet.
 const SHARDS: usize = 16;
@@ -38,53 +38,157 @@ pub(super) struct Leases {
     is_outstanding: AtomicBool,
 }
 
-/// Units that were spent in memory.
-pub(super) struct Spent {
-    /// The counter after it.
-    usage: Usage,
-    /// The limit that was set at run time, if one was.
-    in_force: Option<InForce>,
-    /// Whether it is time to ask for more.
-    pub(super) is_half_empty: bool,
-}
-
-impl Spent {
-    pub(super) fn outcome(&self, at: Timestamp) -> Outcome {
-        Outcome::of_window(at, self.usage, self.in_force)
-    }
-}
-
 impl Leases {
-    /// Spends units, when there are enough.
-    pub(super) fn spend(&self, charge: &Charge, now: Timestamp) -> Option<Spent> {
-        let part = leased_part(charge)?;
+    /// Spends units, when there are enough for every part of a charge, and tells of which leases it is time to ask for more.
+    pub(super) fn spend(
+        &self,
+        charge: &Charge,
+        now: Timestamp,
+        mut ask: impl FnMut(&Part),
+    ) -> Option<Outcome> {
+        if !may_be_leased(charge) {
+            return None;
+        }
+        let found = match charge.parts.only() {
+            Some(part) => Few::one(self.spend_of(part, charge.cost, now, &mut ask)?),
+            None => self.spend_of_each(charge, now, &mut ask)?,
+        };
+        Some(Outcome { at: now, found })
+    }
+
+    fn spend_of(
+        &self,
+        part: &Part,
+        cost: u32,
+        now: Timestamp,
+        ask: &mut impl FnMut(&Part),
+    ) -> Option<Found> {
         let mut shard = self.shard(part);
         let lease = shard.get_mut(part)?;
-        let is_enough = lease.left >= charge.cost && lease.is_in_force(part.policy().limit(), now);
-        if !is_enough {
+        if !lease.covers(part.policy().limit(), cost, now) {
             return None;
         }
-        lease.left -= charge.cost;
-        lease.spent_at = now;
-        let is_half_empty = lease.more == More::No && lease.left < lease.granted / 2;
-        if is_half_empty {
-            lease.more = More::Wanted;
+        let is_time = lease.spend(cost, now);
+        let found = lease.found();
+        drop(shard);
+        if is_time {
+            ask(part);
         }
-        let mut usage = lease.usage;
-        usage.used = usage.used.saturating_sub(u64::from(lease.left));
-        Some(Spent {
-            usage,
-            in_force: lease.in_force,
-            is_half_empty,
-        })
+        Some(found)
     }
 
-    /// What is left of a lease that a charge can't be spent from: it goes back first, so that the charge finds it.
-    pub(super) fn take_rest(&self, part: &Part) -> Option<GiveBack> {
-        if !part.policy().algorithm().is_one_window() {
+    /// All of several parts, or nothing.
+    fn spend_of_each(
+        &self,
+        charge: &Charge,
+        now: Timestamp,
+        ask: &mut impl FnMut(&Part),
+    ) -> Option<Few<Found>> {
+        let mut all = Vec::with_capacity(charge.parts.len());
+        for part in charge.parts.iter() {
+            if let Some(found) = self.spend_of(part, charge.cost, now, ask) {
+                all.push(found);
+                continue;
+            }
+            for (part, found) in charge.parts.iter().zip(&all) {
+                self.restore(&GiveBack {
+                    part: part.clone(),
+                    units: charge.cost,
+                    taken_at: now,
+                    from: found.state.taken(part.policy(), now),
+                });
+            }
             return None;
         }
-        self.shard(part).get_mut(part)?.give_back(part)
+        Few::collect(all)
+    }
+
+    /// What is left of leases that keep charges from their units: it goes back first, so that those find it. What covers a charge
+    /// of several parts stays, as long as the backend is known to have room for all charges beside it.
+    pub(super) fn rests_before(&self, charges: &[Charge], now: Timestamp) -> Vec<GiveBack> {
+        let all = charges.iter().map(|charge| u64::from(charge.cost)).sum();
+        let rests = charges.iter().flat_map(|charge| {
+            let parts = charge.parts.iter();
+            parts.filter_map(move |part| self.rest_before(charge, part, all, now))
+        });
+        rests.collect()
+    }
+
+    fn rest_before(
+        &self,
+        charge: &Charge,
+        part: &Part,
+        all: u64,
+        now: Timestamp,
+    ) -> Option<GiveBack> {
+        if !part.policy().algorithm().keeps_units() {
+            return None;
+        }
+        let mut shard = self.shard(part);
+        let lease = shard.get_mut(part)?;
+        let may_stay = charge.parts.only().is_none()
+            && lease.covers(part.policy().limit(), charge.cost, now)
+            && u64::from(lease.room(part, now)) >= all;
+        if may_stay {
+            return None;
+        }
+        lease.give_back(part)
+    }
+
+    /// Takes in what the backend counts of charges of several parts, of which leases may hold some, and leaves out what is not spent.
+    pub(super) fn take_in(&self, charge: &Charge, outcome: &mut Outcome) {
+        if charge.parts.only().is_some() {
+            return;
+        }
+        let at = outcome.at;
+        for (part, found) in charge.parts.iter().zip(outcome.found.iter_mut()) {
+            let Some(usage) = found.state.window_mut() else {
+                continue;
+            };
+            if let Some(lease) = self.shard(part).get_mut(part)
+                && lease.left > 0
+                && (lease.span, lease.usage.epoch) == (part.span(at), usage.epoch)
+            {
+                lease.usage = *usage;
+                usage.used = usage.used.saturating_sub(u64::from(lease.left));
+            }
+        }
+    }
+
+    /// What is left of leases of counters that have refused charges, and the places of those charges.
+    pub(super) fn rests_behind(
+        &self,
+        charges: &[Charge],
+        answers: &[Result<Outcome, StoreError>],
+    ) -> (Vec<usize>, Vec<GiveBack>) {
+        let (mut places, mut rests) = (Vec::new(), Vec::<GiveBack>::new());
+        for (place, (charge, answer)) in charges.iter().zip(answers).enumerate() {
+            let Ok(outcome) = answer else {
+                continue;
+            };
+            let parts = charge.parts.iter().zip(outcome.found.iter());
+            let mut is_refused_beside = false;
+            for (part, _) in parts.filter(|(_, found)| !found.fits) {
+                let rest = self
+                    .shard(part)
+                    .get_mut(part)
+                    .and_then(|lease| lease.give_back(part));
+                is_refused_beside |= rest.is_some() || rests.iter().any(|rest| rest.part == *part);
+                rests.extend(rest);
+            }
+            if is_refused_beside {
+                places.push(place);
+            }
+        }
+        (places, rests)
+    }
+
+    /// What is left of a sliding counter's lease whose window is over, and counts still.
+    pub(super) fn take_ended(&self, part: &Part, now: Timestamp) -> Option<GiveBack> {
+        let mut shard = self.shard(part);
+        let lease = shard.get_mut(part);
+        let has_ended = |lease: &&mut Lease| lease.before.is_some() && lease.span.end <= now;
+        lease.filter(has_ended)?.give_back(part)
     }
 
     /// Puts back what could not be given back.
@@ -108,9 +212,15 @@ impl Leases {
     }
 
     /// What to ask for beside a charge that is about to be made, if anything.
-    pub(super) fn ahead_of(&self, charge: &Charge, now: Timestamp) -> Option<Ahead> {
+    pub(super) fn ahead_of(&self, charge: &Charge, now: Timestamp) -> impl Iterator<Item = Ahead> {
         // What was used already says nothing of what will come.
-        let part = leased_part(charge).filter(|_| !charge.is_forced)?;
+        let is_asked = may_be_leased(charge) && !charge.is_forced;
+        let parts = charge.parts.iter().filter(move |_| is_asked);
+        parts.filter_map(move |part| self.ahead_of_part(charge, part, now))
+    }
+
+    fn ahead_of_part(&self, charge: &Charge, part: &Part, now: Timestamp) -> Option<Ahead> {
+        let limit = part.policy().limit();
         let mut shard = self.shard(part);
         let has_room = shard.len() < MOST_KEYS / SHARDS;
         match shard.entry(part.clone()) {
@@ -124,8 +234,14 @@ impl Leases {
             }
             Entry::Occupied(mut entry) => {
                 let lease = entry.get_mut();
-                let may_ask = lease.more == More::No && lease.limit == part.policy().limit();
-                may_ask.then(|| lease.ask(part, now)).flatten()
+                let may_ask = lease.more == More::No && lease.limit == limit;
+                // Of several parts another one may have been short.
+                let needs_more = charge.parts.only().is_some()
+                    || !lease.covers(limit, charge.cost, now)
+                    || lease.is_half_empty();
+                (may_ask && needs_more)
+                    .then(|| lease.ask(part, now))
+                    .flatten()
             }
         }
     }
@@ -164,20 +280,27 @@ impl Leases {
         }
         lease.more = More::No;
         let grant = grant?;
-        let is_same = lease.span == grant.span && lease.usage.epoch == grant.usage.epoch;
-        let limit = grant
-            .in_force
-            .map_or(Some(lease.limit), |in_force| in_force.units);
-        let is_over = limit.is_some_and(|limit| grant.usage.used > u64::from(limit));
-        let mut rest = None;
-        if !is_same {
-            lease.left = 0;
-        } else if is_over {
-            rest = lease.give_back(&ahead.part);
-        }
+        let (before, usage) = match grant.state {
+            State::Window(usage) => (None, usage),
+            State::Pair(pair) => (Some(pair.previous), pair.current),
+            // A backend grants units of windows.
+            State::Log(_) | State::Bucket(_) | State::Block(_) => return None,
+        };
+        let is_same = lease.span == grant.span && lease.usage.epoch == usage.epoch;
+        let policy = ahead.part.policy().with_limit(grant.in_force);
+        let is_over =
+            !policy.is_exempt() && grant.state.used(&policy, grant.at) > u64::from(policy.limit());
+        let rest = if is_same && !is_over {
+            None
+        } else {
+            // Of a fixed window that is over nobody misses it, nor of a counter that was reset.
+            let is_missed = is_same || (before.is_some() && lease.span != grant.span);
+            lease.give_back(&ahead.part).filter(|_| is_missed)
+        };
         lease.in_force = grant.in_force;
         lease.span = grant.span;
-        lease.usage = grant.usage;
+        lease.usage = usage;
+        lease.before = before;
         lease.left = lease.left.saturating_add(grant.units);
         lease.granted = grant.units;
         lease.taken_at = grant.at;
@@ -287,10 +410,12 @@ impl Leases {
     }
 }
 
-/// The part of a charge that may be spent from a lease.
-fn leased_part(charge: &Charge) -> Option<&Part> {
-    let part = charge.one_window()?;
-    part.policy().is_leased().then_some(part)
+/// Whether all that a charge takes may be spent from leases.
+fn may_be_leased(charge: &Charge) -> bool {
+    charge.parts.iter().all(|part| {
+        let policy = part.policy();
+        policy.is_leased() && policy.algorithm().keeps_units() && !part.is_block()
+    })
 }
 
 /// A panic in between leaves a lease that was spent from or not, never half of it.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::limit::algorithm::Taken;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::algorithm::sliding_counter::Pair;
 use crate::limit::{Key, Policy};
 use crate::store::suite::charge_of;
 
@@ -16,15 +18,35 @@ fn charge(limit: u32, cost: u32) -> Charge {
     )
 }
 
+fn usage(used: u64) -> Usage {
+    Usage {
+        used,
+        ..Usage::default()
+    }
+}
+
+/// What is asked for beside a charge of one part.
+fn ahead_of(leases: &Leases, charge: &Charge, millis: i64) -> Option<Ahead> {
+    let mut ahead = leases.ahead_of(charge, at(millis));
+    let first = ahead.next();
+    assert!(ahead.next().is_none());
+    first
+}
+
+/// Spends, and says whether more is to be asked for.
+fn is_time_to_ask(leases: &Leases, charge: &Charge, millis: i64) -> bool {
+    let mut is_time = false;
+    let spent = leases.spend(charge, at(millis), |_| is_time = true);
+    assert!(spent.is_some());
+    is_time
+}
+
 fn grant(ahead: &Ahead, units: u32, used: u64, millis: i64) -> Grant {
     Grant {
         at: at(millis),
         span: ahead.part.span(at(millis)),
         units,
-        usage: Usage {
-            used,
-            ..Usage::default()
-        },
+        state: State::Window(usage(used)),
         in_force: None,
     }
 }
@@ -33,10 +55,10 @@ fn grant(ahead: &Ahead, units: u32, used: u64, millis: i64) -> Grant {
 fn leased(units: u32, millis: i64) -> (Leases, Charge) {
     let (leases, charge) = (Leases::default(), charge(1_000, 1));
     assert!(
-        leases.ahead_of(&charge, at(millis)).is_none(),
+        ahead_of(&leases, &charge, millis).is_none(),
         "seen for the first time"
     );
-    let ahead = leases.ahead_of(&charge, at(millis)).unwrap();
+    let ahead = ahead_of(&leases, &charge, millis).unwrap();
     assert_eq!(ahead.units, 1);
     leases.install(
         &ahead,
@@ -46,9 +68,11 @@ fn leased(units: u32, millis: i64) -> (Leases, Charge) {
 }
 
 fn spend(leases: &Leases, charge: &Charge, millis: i64) -> Option<u64> {
-    leases
-        .spend(charge, at(millis))
-        .map(|spent| spent.usage.used)
+    let spent = leases.spend(charge, at(millis), |_| {})?;
+    let State::Window(usage) = spent.found.first().state else {
+        panic!("{spent:?}");
+    };
+    Some(usage.used)
 }
 
 #[test]
@@ -114,19 +138,16 @@ fn another_limit_on_the_same_counter_does_not_spend_it() {
 #[test]
 fn more_is_asked_for_once_when_half_is_spent() {
     let (leases, charge) = leased(4, 0);
-    let is_half_empty = [(); 4].map(|()| leases.spend(&charge, at(1)).unwrap().is_half_empty);
+    let is_half_empty = [(); 4].map(|()| is_time_to_ask(&leases, &charge, 1));
     assert_eq!(is_half_empty, [false, false, true, false]);
-    assert!(
-        leases.ahead_of(&charge, at(1)).is_none(),
-        "it is on its way"
-    );
+    assert!(ahead_of(&leases, &charge, 1).is_none(), "it is on its way");
 }
 
 #[test]
 fn what_is_asked_for_doubles_when_it_is_spent_soon_and_halves_when_it_lasts() {
     let (leases, charge) = leased(4, 0);
     let ask = |millis: i64| {
-        let ahead = leases.ahead_of(&charge, at(millis));
+        let ahead = ahead_of(&leases, &charge, millis);
         let units = ahead.as_ref().map(|ahead| ahead.units);
         if let Some(ahead) = ahead {
             leases.install(&ahead, Some(&grant(&ahead, 1, 1, millis)));
@@ -145,7 +166,7 @@ fn a_rest_that_is_too_small_goes_back() {
         5,
     );
     assert_eq!(spend(&leases, &large, 0), None);
-    assert_eq!(leases.take_rest(large.parts.first()).unwrap().units, 4);
+    assert_eq!(leases.rests_before(&[large], at(0))[0].units, 4);
     assert_eq!(spend(&leases, &charge, 0), None);
 }
 
@@ -168,10 +189,10 @@ fn what_is_idle_goes_back_and_what_is_not_stays() {
 #[test]
 fn a_key_that_came_once_is_forgotten_soon() {
     let (leases, charge) = (Leases::default(), charge(1_000, 1));
-    assert!(leases.ahead_of(&charge, at(0)).is_none());
+    assert!(ahead_of(&leases, &charge, 0).is_none());
     leases.take_idle(at(2_500), 9);
     assert!(
-        leases.ahead_of(&charge, at(2_500)).is_none(),
+        ahead_of(&leases, &charge, 2_500).is_none(),
         "as if never seen"
     );
 }
@@ -210,8 +231,8 @@ fn no_more_goes_back_at_once_than_is_asked_for() {
             &[(&Policy::fixed(1_000, 60).name("p"), &Key::new("user", n))],
             1,
         );
-        assert!(leases.ahead_of(&charge, at(0)).is_none());
-        let ahead = leases.ahead_of(&charge, at(0)).unwrap();
+        assert!(ahead_of(&leases, &charge, 0).is_none());
+        let ahead = ahead_of(&leases, &charge, 0).unwrap();
         leases.install(&ahead, Some(&grant(&ahead, 2, 2, 0)));
     }
     let given_back = [2, 2, 2, 2].map(|most| leases.take_idle(at(3_000), most).len());
@@ -222,7 +243,7 @@ fn no_more_goes_back_at_once_than_is_asked_for() {
 fn a_refill_of_a_lease_that_was_dropped_meanwhile_is_not_asked_for_beside_another() {
     let (leases, charge) = leased(4, 0);
     let part = charge.parts.first();
-    let is_half_empty = [(); 3].map(|()| leases.spend(&charge, at(1)).unwrap().is_half_empty);
+    let is_half_empty = [(); 3].map(|()| is_time_to_ask(&leases, &charge, 1));
     assert!(is_half_empty[2]);
     let reset = Reset {
         part: part.clone(),
@@ -230,8 +251,8 @@ fn a_refill_of_a_lease_that_was_dropped_meanwhile_is_not_asked_for_beside_anothe
         at: at(1),
     };
     assert_eq!(leases.forget(&reset, |key| key == part.key.as_str()), 1);
-    assert!(leases.ahead_of(&charge, at(1)).is_none(), "a new one");
-    let ahead = leases.ahead_of(&charge, at(1)).unwrap();
+    assert!(ahead_of(&leases, &charge, 1).is_none(), "a new one");
+    let ahead = ahead_of(&leases, &charge, 1).unwrap();
     assert!(leases.refill_of(part, at(1)).is_none(), "one is on its way");
     leases.install(&ahead, Some(&grant(&ahead, 1, 4, 1)));
     leases.install(&ahead, Some(&grant(&ahead, 1, 4, 1)));
@@ -244,9 +265,9 @@ fn a_refill_of_a_lease_that_was_dropped_meanwhile_is_not_asked_for_beside_anothe
 #[test]
 fn asks_that_were_granted_nothing_do_not_grow() {
     let (leases, charge) = (Leases::default(), charge(1_000, 1));
-    assert!(leases.ahead_of(&charge, at(0)).is_none());
+    assert!(ahead_of(&leases, &charge, 0).is_none());
     for _ in 0..20 {
-        let ahead = leases.ahead_of(&charge, at(0)).unwrap();
+        let ahead = ahead_of(&leases, &charge, 0).unwrap();
         assert_eq!(ahead.units, 1);
         leases.install(&ahead, None);
     }
@@ -255,9 +276,9 @@ fn asks_that_were_granted_nothing_do_not_grow() {
 #[test]
 fn what_a_panic_has_lost_can_be_asked_for_again() {
     let (leases, charge) = leased(4, 0);
-    let _ = [(); 3].map(|()| leases.spend(&charge, at(1)));
+    let _ = [(); 3].map(|()| leases.spend(&charge, at(1), |_| {}));
     leases.forget_asks();
-    assert!(leases.ahead_of(&charge, at(1)).is_some());
+    assert!(ahead_of(&leases, &charge, 1).is_some());
 }
 
 #[test]
@@ -266,7 +287,7 @@ fn a_policy_without_leases_asks_for_none() {
     let charge = charge_of(&[(&policy, &Key::new("user", "a"))], 1);
     let leases = Leases::default();
     for _ in 0..3 {
-        assert!(leases.ahead_of(&charge, at(0)).is_none());
+        assert!(ahead_of(&leases, &charge, 0).is_none());
     }
 }
 
@@ -276,8 +297,155 @@ fn a_flood_of_keys_stays_inside_the_bound() {
     let policy = Policy::fixed(1_000, 60);
     for n in 0..2 * MOST_KEYS {
         let charge = charge_of(&[(&policy, &Key::new("user", n as u64))], 1);
-        let _ = leases.ahead_of(&charge, at(0));
+        let _ = ahead_of(&leases, &charge, 0);
     }
     let keys: usize = leases.shards.iter().map(|shard| lock(shard).len()).sum();
     assert!(keys <= MOST_KEYS);
+}
+
+/// A charge of a key under two policies.
+fn of_both(cost: u32) -> Charge {
+    let (burst, quota) = (Policy::fixed(10, 1).name("burst"), Policy::daily(1_000));
+    let key = Key::new("user", "a");
+    charge_of(&[(&burst, &key), (&quota, &key)], cost)
+}
+
+/// Leases with one of each part of a charge, of as many units as are given for it.
+fn leased_both(burst: u32, quota: u32, used: u64) -> (Leases, Charge) {
+    let (leases, charge) = (Leases::default(), of_both(1));
+    assert_eq!(leases.ahead_of(&charge, at(0)).count(), 0);
+    let ahead: Vec<_> = leases.ahead_of(&charge, at(0)).collect();
+    for (ahead, units) in ahead.iter().zip([burst, quota]) {
+        leases.install(ahead, Some(&grant(ahead, units, used, 0)));
+    }
+    (leases, charge)
+}
+
+fn spend_both(leases: &Leases, charge: &Charge, millis: i64) -> Option<[u64; 2]> {
+    let spent = leases.spend(charge, at(millis), |_| {})?;
+    let used: Vec<_> = spent
+        .found
+        .iter()
+        .map(|found| found.state.window().unwrap().used)
+        .collect();
+    Some([used[0], used[1]])
+}
+
+#[test]
+fn of_several_policies_all_are_spent_or_none() {
+    let (leases, charge) = leased_both(2, 5, 5);
+    assert_eq!(spend_both(&leases, &charge, 0), Some([4, 1]));
+    assert_eq!(spend_both(&leases, &charge, 999), Some([5, 2]));
+    assert_eq!(spend_both(&leases, &charge, 999), None);
+    assert_eq!(spend_both(&leases, &charge, 1_000), None);
+    let left: Vec<_> = leases.take_all().iter().map(|back| back.units).collect();
+    assert_eq!(left, [3]);
+}
+
+#[test]
+fn what_covers_a_charge_of_several_policies_stays_while_there_is_room_beside_it() {
+    let (leases, charge) = leased_both(1, 5, 5);
+    assert!(spend_both(&leases, &charge, 0).is_some());
+    let charges = [of_both(1), of_both(1)];
+    assert!(leases.rests_before(&charges, at(0)).is_empty());
+    // It is of the next window that more is to be asked for, and not of the day.
+    let ahead: Vec<_> = leases.ahead_of(&charge, at(1_000)).collect();
+    assert_eq!(ahead.len(), 1);
+    assert_eq!(&*ahead[0].part.rule.policy.as_name(), "burst");
+    let (leases, _) = leased_both(0, 5, 999);
+    let rests = leases.rests_before(&charges, at(0));
+    assert_eq!(rests.len(), 1, "one unit for two charges");
+    assert_eq!(rests[0].units, 5);
+}
+
+#[test]
+fn what_a_charge_of_several_policies_is_told_leaves_out_what_is_not_spent() {
+    let (leases, charge) = leased_both(0, 5, 5);
+    let found = |used| Found::new(true, State::Window(usage(used)));
+    let mut outcome = Outcome {
+        at: at(0),
+        found: Few::collect([found(7), found(17)]).unwrap(),
+    };
+    leases.take_in(&charge, &mut outcome);
+    let used = outcome
+        .found
+        .map(|found| found.state.window().unwrap().used);
+    assert_eq!(used, Few::collect([7, 12]).unwrap());
+    let quota = charge.parts.get_or_first(1);
+    let one = Charge::new(Few::one(quota.clone()), 1);
+    assert_eq!(spend(&leases, &one, 0), Some(13), "as it was told last");
+}
+
+#[test]
+fn counters_that_refuse_while_units_of_them_are_leased_are_asked_once_more() {
+    let (leases, charge) = leased_both(0, 5, 5);
+    let found = |fits| Found::new(fits, State::Window(usage(1_000)));
+    let of = |burst, quota| {
+        Ok(Outcome {
+            at: at(0),
+            found: Few::collect([found(burst), found(quota)]).unwrap(),
+        })
+    };
+    let answers = [
+        of(false, true),
+        of(true, false),
+        of(true, true),
+        of(false, false),
+    ];
+    let charges = vec![charge; 4];
+    let (places, rests) = leases.rests_behind(&charges, &answers);
+    assert_eq!((places, rests.len(), rests[0].units), (vec![1, 3], 1, 5));
+    assert!(leases.rests_behind(&charges, &answers).0.is_empty(), "once");
+}
+
+/// Leases with one of a sliding counter.
+fn leased_pair(units: u32, before: u64, millis: i64) -> (Leases, Charge) {
+    let policy = Policy::sliding_counter(1_000, 60).name("p");
+    let charge = charge_of(&[(&policy, &Key::new("user", "a"))], 1);
+    let leases = Leases::default();
+    assert!(ahead_of(&leases, &charge, millis).is_none());
+    install_pair(&leases, &charge, [before, u64::from(units)], units, millis);
+    (leases, charge)
+}
+
+fn install_pair(
+    leases: &Leases,
+    charge: &Charge,
+    used: [u64; 2],
+    units: u32,
+    millis: i64,
+) -> Option<GiveBack> {
+    let ahead = ahead_of(leases, charge, millis).unwrap();
+    let state = State::Pair(Pair {
+        previous: usage(used[0]),
+        current: usage(used[1]),
+    });
+    let grant = Grant {
+        state,
+        ..grant(&ahead, units, 0, millis)
+    };
+    leases.install(&ahead, Some(&grant))
+}
+
+#[test]
+fn a_sliding_counter_is_spent_in_its_own_window_and_tells_both() {
+    let (leases, charge) = leased_pair(4, 40, 60_000);
+    let spent = leases.spend(&charge, at(90_000), |_| {}).unwrap();
+    let state = spent.found.first().state;
+    assert_eq!(state.used(charge.parts.first().policy(), at(90_000)), 21);
+    assert!(leases.spend(&charge, at(120_000), |_| {}).is_none());
+}
+
+#[test]
+fn what_is_left_of_a_sliding_counter_goes_back_when_its_window_is_over() {
+    let (leases, charge) = leased_pair(4, 0, 60_000);
+    let rest = leases.rests_before(std::slice::from_ref(&charge), at(120_000));
+    assert_eq!((rest.len(), rest[0].units), (1, 4));
+    let (leases, charge) = leased_pair(4, 0, 119_000);
+    let rest = install_pair(&leases, &charge, [4, 2], 2, 120_000).unwrap();
+    let of_before = Taken::Window {
+        start: at(60_000),
+        epoch: 0,
+    };
+    assert_eq!((rest.units, rest.from), (4, of_before));
 }

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::refusal::Refusal;
-pub(super) use self::refusal::denied_mut;
 use super::backend::{Attempts, Freed, FreedSet};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::State;

@@ -83,9 +83,9 @@ impl Refusal {
         let mut found = self.outcome.found.clone();
         for (place, (part, found)) in self.parts.iter().zip(found.iter_mut()).enumerate() {
             if place == self.place
-                && let Some(denied) = denied_mut(&mut found.state)
+                && let Some(usage) = found.state.window_mut()
             {
-                *denied = denied.saturating_add(self.refused).min(MOST_DENIED);
+                usage.denied = usage.denied.saturating_add(self.refused).min(MOST_DENIED);
             }
             if let State::Bucket(bucket) = found.state {
                 let policy = part.policy().with_limit(found.in_force);
@@ -122,11 +122,7 @@ impl Refusal {
 
     fn attempts(&self, units: u64) -> Option<Attempts> {
         let found = self.outcome.found.get_or_first(self.place);
-        let epoch = match found.state {
-            State::Window(usage) => usage.epoch,
-            State::Pair(pair) => pair.current.epoch,
-            _ => return None,
-        };
+        let epoch = found.state.window()?.epoch;
         (units > 0).then(|| Attempts {
             part: self.part().clone(),
             window_start: self.part().span(self.outcome.at).start,
@@ -153,13 +149,4 @@ fn changes_at(part: &Part, found: &Found, at: Timestamp) -> Option<Timestamp> {
         found.blocked_until,
     ];
     changes.into_iter().flatten().min()
-}
-
-/// Where a state counts what it refuses.
-pub(in crate::store::engine) fn denied_mut(state: &mut State) -> Option<&mut u64> {
-    match state {
-        State::Window(usage) => Some(&mut usage.denied),
-        State::Pair(pair) => Some(&mut pair.current.denied),
-        State::Log(_) | State::Bucket(_) | State::Block(_) => None,
-    }
 }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
+use crate::limit::algorithm::Span;
 use crate::limit::algorithm::State;
-use crate::limit::algorithm::fixed_window::MOST_DENIED;
+use crate::limit::algorithm::fixed_window::{MOST_DENIED, Usage};
 use crate::store::engine::backend::{Ahead, Backend, Batch, Charged};
 use crate::store::engine::inbox::Held;
 use crate::store::engine::queue::{Queue, Waiter};
-use crate::store::engine::refusals::denied_mut;
 use crate::store::{Charge, GiveBack, Outcome, Part, StoreError};
 
 impl<B: Backend> Writer<B> {
@@ -39,9 +39,15 @@ impl<B: Backend> Writer<B> {
     fn without_unspent(&self, look: &Charge, mut outcome: Outcome) -> Outcome {
         let at = outcome.at;
         for (part, found) in look.parts.iter().zip(outcome.found.iter_mut()) {
-            if let State::Window(usage) = &mut found.state {
-                let unspent = self.leases.unspent(part, part.span(at), usage.epoch);
+            let without = |usage: &mut Usage, span: Span| {
+                let unspent = self.leases.unspent(part, span, usage.epoch);
                 usage.used = usage.used.saturating_sub(u64::from(unspent));
+            };
+            if let State::Pair(pair) = &mut found.state {
+                without(&mut pair.previous, part.span_before(at));
+            }
+            if let Some(usage) = found.state.window_mut() {
+                without(usage, part.span(at));
                 let policy = part.policy().with_limit(found.in_force);
                 let fits = found.state.fits(&policy, look.cost, at);
                 found.fits = fits && found.blocked_until.is_none();
@@ -60,9 +66,9 @@ impl<B: Backend> Writer<B> {
             let units = self.refusals.uncounted(part, at, &found.state)
                 + self.refused.uncounted(part, at, &found.state);
             if units > 0
-                && let Some(denied) = denied_mut(&mut found.state)
+                && let Some(usage) = found.state.window_mut()
             {
-                *denied = denied.saturating_add(units).min(MOST_DENIED);
+                usage.denied = usage.denied.saturating_add(units).min(MOST_DENIED);
             }
         }
     }
@@ -81,26 +87,24 @@ impl<B: Backend> Writer<B> {
         let inbox = Arc::clone(&self.inbox);
         // Leases may have come since these were put into the queue, and refusals.
         queue.answer_some(|charge| {
-            let Some(spent) = leases.spend(charge, now) else {
+            let ask = |part: &Part| refills.push(part.clone());
+            let Some(spent) = leases.spend(charge, now, ask) else {
                 let refused = refusals.refuse(charge, now)?;
                 #[cfg(feature = "metrics")]
                 inbox.health.meters().charged("refusal", 1);
                 return Some(refused);
             };
-            if spent.is_half_empty {
-                refills.push(charge.parts.first().clone());
-            }
             #[cfg(feature = "metrics")]
             inbox.health.meters().charged("lease", 1);
-            Some(spent.outcome(now))
+            Some(spent)
         });
-        let parts = queue.asks.iter().flat_map(|charge| charge.parts.iter());
-        let rests = parts.filter_map(|part| leases.take_rest(part));
-        let rests: Vec<_> = rests.collect();
+        let mut rests = leases.rests_before(&queue.asks, now);
+        let ended = refills.iter();
+        rests.extend(ended.filter_map(|part| leases.take_ended(part, now)));
         let ahead = queue
             .asks
             .iter()
-            .filter_map(|charge| leases.ahead_of(charge, now));
+            .flat_map(|charge| leases.ahead_of(charge, now));
         let refills = refills
             .iter()
             .filter_map(|part| leases.refill_of(part, now));
@@ -132,6 +136,14 @@ impl<B: Backend> Writer<B> {
         };
         let call = self.backend.charge(batch, clock);
         let mut charged = watched(&self.inbox, held, call).await;
+        if let Ok(charged) = &mut charged {
+            self.charge_again(&mut queue, looks, charged).await;
+            for (charge, answer) in queue.asks.iter().zip(&mut charged.answers) {
+                if let Ok(outcome) = answer {
+                    self.leases.take_in(charge, outcome);
+                }
+            }
+        }
         if charged.as_ref().is_ok_and(|charged| charged.has_evicted) {
             self.leases.empty_all();
         }
@@ -151,6 +163,43 @@ impl<B: Backend> Writer<B> {
         self.return_by_pages(rests);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Charges once more what counters have refused of which this process holds units: those go back first. Others must have used
+    /// the room beside them since the backend was asked last, so it is rare, and that one more attempt is counted is no matter.
+    async fn charge_again(
+        &mut self,
+        queue: &mut Queue,
+        looks: &mut [Waiter<Outcome>],
+        charged: &mut Charged,
+    ) {
+        let (places, rests) = self.leases.rests_behind(&queue.asks, &charged.answers);
+        if places.is_empty() {
+            return;
+        }
+        let waiting = [&mut *queue.waiters, &mut *looks];
+        self.give_back(&rests, waiting).await;
+        let asks: Vec<_> = places
+            .iter()
+            .map(|place| queue.asks[*place].clone())
+            .collect();
+        let held = Held {
+            waiters: [&mut queue.waiters, looks],
+            jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
+        };
+        let clock = self.clock.get().unwrap_or(&Clock::System);
+        let batch = Batch {
+            charges: &asks,
+            ahead: &[],
+        };
+        // Should it fail, they stay refused.
+        if let Ok(again) = watched(&self.inbox, held, self.backend.charge(batch, clock)).await {
+            charged.has_evicted |= again.has_evicted;
+            for (place, answer) in places.into_iter().zip(again.answers) {
+                charged.answers[place] = answer;
+            }
+        }
     }
 
     /// Takes in what was answered, for charges that are not asked any more.

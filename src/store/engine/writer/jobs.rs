@@ -89,6 +89,13 @@ impl<B: Backend> Writer<B> {
             }
             return false;
         }
+        if let Job::Reset(reset) = &running.job
+            && running.after.is_none()
+        {
+            // Of a sliding counter it counts by a part, which can't be told afterwards.
+            let rest = self.leases.take_ended(&reset.part, reset.at);
+            self.give_back(rest.as_slice(), [&mut [], &mut []]).await;
+        }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
         let now = self.now();

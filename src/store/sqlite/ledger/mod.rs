@@ -1,8 +1,10 @@
 //! A batch of charges that one statement can't decide: its rows are read, `limit` decides, the rows are written back. All
 //! of it is one transaction, in two calls.
 //!
-//! `reading.rs` reads, `states.rs` holds the batch's states until they are written, `waits.rs` finds when refused charges fit.
+//! `reading.rs` reads, `states.rs` holds the batch's states until they are written, `ahead.rs` grants what is asked for ahead of
+//! charges, `waits.rs` finds when refused charges fit.
 
+mod ahead;
 mod reading;
 mod states;
 mod waits;
@@ -12,11 +14,13 @@ use std::time::Duration;
 
 use sqlx::sqlite::SqliteRow;
 
+use self::ahead::with_ahead;
 use self::states::Ledger;
 use super::Database;
 use super::tables::{buckets, events, limits, windows};
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
+use crate::store::engine::{Batch, Grant};
 use crate::store::{Charge, Outcome, StoreError};
 
 /// Reads all states of a batch, and the limits that were set at run time. `$1` to `$3` are arrays for the three tables of states,
@@ -67,8 +71,10 @@ pub(super) fn statements() -> [&'static str; 7] {
 }
 
 /// What became of a batch.
-pub(super) struct Batch {
+pub(super) struct Applied {
     pub(super) answers: Vec<Result<Outcome, StoreError>>,
+    /// What was granted of each thing that was asked for ahead.
+    pub(super) grants: Vec<Grant>,
     /// Rows that are there now and were not before, and the reverse.
     pub(super) new_rows: u64,
     pub(super) deleted_rows: u64,
@@ -78,15 +84,15 @@ pub(super) struct Batch {
 /// `None` stands for a batch that was not applied, since rows must be deleted first.
 pub(super) async fn charge(
     database: &mut Database,
-    charges: &[Charge],
+    batch: Batch<'_>,
     clock: &Clock,
     cap: Option<Cap>,
-) -> Result<Option<Batch>, StoreError> {
-    let batch = charge_in_transaction(database, charges, clock, cap).await;
-    if !matches!(batch, Ok(Some(_))) {
+) -> Result<Option<Applied>, StoreError> {
+    let applied = charge_in_transaction(database, batch, clock, cap).await;
+    if !matches!(applied, Ok(Some(_))) {
         database.roll_back().await;
     }
-    batch
+    applied
 }
 
 /// How many rows a batch may add.
@@ -99,18 +105,20 @@ pub(super) struct Cap {
 
 async fn charge_in_transaction(
     database: &mut Database,
-    charges: &[Charge],
+    batch: Batch<'_>,
     clock: &Clock,
     cap: Option<Cap>,
-) -> Result<Option<Batch>, StoreError> {
-    let (mut ledger, rows) = begin(database, charges, clock).await?;
-    let limited = ledger.limited(charges);
-    let charges = limited.as_deref().unwrap_or(charges);
+) -> Result<Option<Applied>, StoreError> {
+    let asks = with_ahead(batch);
+    let (mut ledger, rows) = begin(database, &asks, clock).await?;
+    let limited = ledger.limited(&asks);
+    let asks = limited.as_deref().unwrap_or(&asks);
     if limited.is_some() {
-        ledger = Ledger::of(charges, ledger.now());
+        ledger = Ledger::of(asks, ledger.now());
         ledger.read(&rows)?;
     }
     ledger.mend(database).await?;
+    let (charges, ahead) = asks.split_at(batch.charges.len());
     let mut answers = ledger.decide(charges, cap);
     if ledger.is_short && cap.is_some_and(|cap| !cap.is_last_attempt) {
         return Ok(None);
@@ -121,9 +129,12 @@ async fn charge_in_transaction(
             .await?;
         ledger.tell_waits(&rows, &mut answers)?;
     }
+    // After all charges: what they ask for comes first.
+    let grants = ledger.grant(ahead, charges.len(), cap.is_some());
     let deleted_rows = ledger.write(database).await?;
-    Ok(Some(Batch {
+    Ok(Some(Applied {
         answers,
+        grants,
         new_rows: ledger.new_rows,
         deleted_rows,
     }))

@@ -167,7 +167,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whether there is a row for what the place would store next.
-    fn exists(&self, place: Place) -> bool {
+    pub(super) fn exists(&self, place: Place) -> bool {
         match place {
             Place::Window(index) | Place::Pair { current: index, .. } => {
                 self.windows.entries[index].exists
@@ -225,7 +225,7 @@ impl<'a> Ledger<'a> {
         new.count() as u64
     }
 
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         part: &'a Part,
         place: Place,

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::limit::algorithm::Taken;
-use crate::store::engine::Ahead;
+use crate::store::Part;
+use crate::store::engine::{Ahead, Batch, Charged};
 
 /// What both ways leave in the table, without what belongs to the last statement.
 async fn counters(database: &mut Database) -> Vec<String> {
@@ -14,6 +14,22 @@ async fn counters(database: &mut Database) -> Vec<String> {
         FROM rate_limit_windows ORDER BY policy, key, window_start";
     let rows = database.fetch_all(sqlx::query(query)).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn by_upsert(database: &mut Database, batch: Batch<'_>, clock: &Clock) -> Charged {
+    let merged = Merged::of(batch.charges.iter(), batch.ahead, clock.now());
+    let applied = upsert::charge(database, &merged).await.unwrap();
+    merged.charged(&applied)
+}
+
+async fn by_ledger(database: &mut Database, batch: Batch<'_>, clock: &Clock) -> Charged {
+    let applied = ledger::charge(database, batch, clock, None).await;
+    let applied = applied.unwrap().unwrap();
+    Charged {
+        answers: applied.answers,
+        grants: applied.grants,
+        has_evicted: false,
+    }
 }
 
 #[test]
@@ -50,13 +66,14 @@ fn both_ways_give_the_same_answers_and_leave_the_same_rows() {
                         charge_of(&[(&policy, &Key::new("user", key))], cost)
                     })
                     .collect();
-                assert!(upsert::can_charge(&charges));
-                let merged = Merged::of(charges.iter(), &[], clock.now());
-                let applied = upsert::charge(&mut one, &merged).await.unwrap();
-                let by_upsert = merged.charged(&applied).answers;
-                let batch = ledger::charge(&mut other, &charges, &clock, None).await;
-                let answers = batch.unwrap().unwrap().answers;
-                let both = by_upsert.into_iter().zip(answers);
+                let batch = Batch {
+                    charges: &charges,
+                    ahead: &[],
+                };
+                assert!(upsert::can_charge(batch));
+                let by_upsert = by_upsert(&mut one, batch, &clock).await;
+                let by_ledger = by_ledger(&mut other, batch, &clock).await;
+                let both = by_upsert.answers.into_iter().zip(by_ledger.answers);
                 for (by_upsert, by_ledger) in both {
                     prop_assert_eq!(by_upsert.unwrap(), by_ledger.unwrap());
                 }
@@ -77,7 +94,8 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
         .unwrap();
     let limits = proptest::sample::select(vec![0, 1, 7, 8, 9, 16, 17, 100, 1_000, u32::MAX]);
     let runs = proptest::collection::vec((1..20_u32, 1..30_usize), 0..4);
-    let batches = proptest::collection::vec((runs, 1..1_u32 << 20, 0..50_u32), 1..8);
+    let step = (runs, 1..1_u32 << 20, 0..50_u32, any::<bool>());
+    let batches = proptest::collection::vec(step, 1..8);
     let mut runner = TestRunner::new(ProptestConfig {
         cases: 60,
         failure_persistence: None,
@@ -89,39 +107,39 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
             let policy = Policy::fixed(limit, 60).name("p");
             let charge = |cost| charge_of(&[(&policy, &Key::new("user", "a"))], cost);
             let mut used = 0_u64;
-            for (runs, units, given_back) in batches {
+            for (runs, units, given_back, is_one_statement) in batches {
                 let runs = runs.into_iter();
                 let charges = runs.flat_map(|(cost, length)| vec![charge(cost); length]);
                 let charges: Vec<_> = charges.collect();
                 let part = charge(1).parts.first().clone();
-                let ahead = [Ahead {
-                    part: part.clone(),
-                    units,
-                }];
                 let at = Timestamp::from_unix_millis(NOW);
-                let merged = Merged::of(charges.iter(), &ahead, at);
-                let applied = upsert::charge(&mut database, &merged).await.unwrap();
-                let batch = merged.charged(&applied);
-                for (charge, answer) in charges.iter().zip(batch.answers) {
+                let clock = Clock::Manual(clock_at(NOW));
+                let batch = Batch {
+                    charges: &charges,
+                    ahead: &[ahead(&part, units)],
+                };
+                let charged = if is_one_statement {
+                    by_upsert(&mut database, batch, &clock).await
+                } else {
+                    by_ledger(&mut database, batch, &clock).await
+                };
+                for (charge, answer) in charges.iter().zip(charged.answers) {
                     let outcome = answer.unwrap();
                     let fits = used + u64::from(charge.cost) <= u64::from(limit);
                     prop_assert_eq!(outcome.is_admitted(), fits);
                     used += if fits { u64::from(charge.cost) } else { 0 };
                     prop_assert_eq!(outcome.found.first().state.used(&policy, at), used);
                 }
-                let grant = batch.grants[0];
+                let grant = charged.grants[0];
                 let left = u64::from(limit) - used;
                 prop_assert_eq!(u64::from(grant.units), u64::from(units).min(left / 8));
                 used += u64::from(grant.units);
-                prop_assert_eq!(grant.usage.used, used);
+                prop_assert_eq!(grant.state.used(&policy, at), used);
                 let back = GiveBack {
                     part,
                     units: given_back.min(grant.units),
                     taken_at: at,
-                    from: Taken::Window {
-                        start: grant.span.start,
-                        epoch: grant.usage.epoch,
-                    },
+                    from: grant.state.taken(&policy, at),
                 };
                 used -= u64::from(back.units);
                 give_back::give_back(&mut database, &[back], at, PAGE)
@@ -132,4 +150,35 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
         })
     });
     result.unwrap();
+}
+
+fn ahead(part: &Part, units: u32) -> Ahead {
+    Ahead {
+        part: part.clone(),
+        units,
+    }
+}
+
+#[tokio::test]
+async fn a_sliding_counter_is_granted_an_eighth_of_what_both_windows_leave() {
+    let mut database = Database::new(Location::Memory);
+    let policy = Policy::sliding_counter(100, 60).name("p");
+    let charge = charge_of(&[(&policy, &Key::new("user", "a"))], 40);
+    let clock = clock_at(NOW - NOW % 60_000);
+    let asked = [ahead(charge.parts.first(), 1_000)];
+    let charges = [charge];
+    let batch = Batch {
+        charges: &charges,
+        ahead: &asked,
+    };
+    assert!(!upsert::can_charge(batch));
+    let mut units = Vec::new();
+    for _ in 0..2 {
+        let charged = by_ledger(&mut database, batch, &Clock::Manual(clock.clone())).await;
+        assert!(charged.answers[0].as_ref().unwrap().is_admitted());
+        units.push(charged.grants[0].units);
+        clock.advance(Duration::from_secs(90));
+    }
+    // 60 are left, then half of 47 counts beside 40: 36.5 are left.
+    assert_eq!(units, [7, 4]);
 }
