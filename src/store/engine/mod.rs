@@ -17,6 +17,7 @@ mod meters;
 mod queue;
 mod refusals;
 mod sweeper;
+mod table;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -130,6 +131,18 @@ impl Engine {
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn set_clock(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
+    }
+
+    /// Sets how many keys are answered from memory at most.
+    pub(super) fn set_max_keys(&self, max_keys: usize) {
+        self.leases.set_max_keys(max_keys);
+        self.refusals.set_max_keys(max_keys);
+    }
+
+    /// How many keys have leases, and how many are known to be over.
+    #[cfg(test)]
+    pub(super) fn keys_in_memory(&self) -> usize {
+        self.leases.count() + self.refusals.count()
     }
 
     /// Sets how long a charge or a look may wait for its answer.

@@ -6,7 +6,7 @@ use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
 use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::{InForce, Timestamp};
-use crate::store::engine::backend::Ahead;
+use crate::store::engine::backend::{Ahead, Grant};
 use crate::store::{GiveBack, Part};
 
 /// A quarter of a second of what one key can ask for on one machine.
@@ -24,8 +24,8 @@ pub(super) struct Lease {
     pub(super) span: Span,
     /// The counter after the last grant, with all that is left of the lease counted as used.
     pub(super) usage: Usage,
-    /// Of a sliding counter that of the window before, which counts too.
-    pub(super) before: Option<Usage>,
+    /// Of a sliding counter what the window before has used, which counts too.
+    pub(super) before: Option<u64>,
     pub(super) left: u32,
     /// The last grant. When half of it is spent the next one is asked for.
     pub(super) granted: u32,
@@ -159,9 +159,25 @@ impl Lease {
     }
 }
 
-fn state_of(before: Option<Usage>, current: Usage) -> State {
-    match before {
-        None => State::Window(current),
-        Some(previous) => State::Pair(Pair { previous, current }),
+impl Grant {
+    /// All of it, for nobody who could spend it.
+    pub(super) fn give_back(&self, part: &Part) -> Option<GiveBack> {
+        (self.units > 0).then(|| GiveBack {
+            part: part.clone(),
+            units: self.units,
+            taken_at: self.at,
+            from: self.state.taken(part.policy(), self.at),
+        })
     }
+}
+
+fn state_of(before: Option<u64>, current: Usage) -> State {
+    let Some(used) = before else {
+        return State::Window(current);
+    };
+    let previous = Usage {
+        used,
+        ..Usage::default()
+    };
+    State::Pair(Pair { previous, current })
 }

@@ -1,11 +1,13 @@
 //! Leases by themselves, with what a backend would grant.
 
 use super::*;
-use crate::limit::algorithm::Taken;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::algorithm::sliding_counter::Pair;
+use crate::limit::algorithm::{Found, Taken};
+use crate::limit::few::Few;
 use crate::limit::{Key, Policy};
 use crate::store::suite::charge_of;
+use crate::store::{Outcome, Reset};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_unix_millis(millis)
@@ -219,7 +221,7 @@ fn what_can_not_be_given_back_is_there_again() {
     let (leases, charge) = leased(4, 0);
     let back = leases.take_idle(at(3_000), 9).remove(0);
     assert_eq!(spend(&leases, &charge, 3_000), None);
-    leases.restore(&back);
+    assert!(leases.restore(&back));
     assert_eq!(spend(&leases, &charge, 3_000), Some(1));
 }
 
@@ -254,8 +256,14 @@ fn a_refill_of_a_lease_that_was_dropped_meanwhile_is_not_asked_for_beside_anothe
     assert!(ahead_of(&leases, &charge, 1).is_none(), "a new one");
     let ahead = ahead_of(&leases, &charge, 1).unwrap();
     assert!(leases.refill_of(part, at(1)).is_none(), "one is on its way");
-    leases.install(&ahead, Some(&grant(&ahead, 1, 4, 1)));
-    leases.install(&ahead, Some(&grant(&ahead, 1, 4, 1)));
+    assert!(
+        leases
+            .install(&ahead, Some(&grant(&ahead, 1, 4, 1)))
+            .is_none()
+    );
+    // Nobody has asked for it.
+    let back = leases.install(&ahead, Some(&grant(&ahead, 1, 4, 1)));
+    assert_eq!(back.map(|back| back.units), Some(1));
     assert_eq!(
         [(); 2].map(|()| spend(&leases, &charge, 1).is_some()),
         [true, false]
@@ -291,16 +299,77 @@ fn a_policy_without_leases_asks_for_none() {
     }
 }
 
+/// Has a key ask until it has a lease of so many units.
+fn lease(leases: &Leases, charge: &Charge, units: u32) {
+    assert!(ahead_of(leases, charge, 0).is_none(), "not seen before");
+    let ahead = ahead_of(leases, charge, 0).unwrap();
+    let grant = grant(&ahead, units, u64::from(units), 0);
+    assert!(leases.install(&ahead, Some(&grant)).is_none());
+}
+
+fn charge_of_key(n: usize) -> Charge {
+    charge_of(
+        &[(&Policy::fixed(1_000, 60).name("p"), &Key::new("user", n))],
+        1,
+    )
+}
+
 #[test]
-fn a_flood_of_keys_stays_inside_the_bound() {
+fn a_flood_of_keys_stays_inside_the_bound_and_what_is_left_of_others_goes_back() {
     let leases = Leases::default();
-    let policy = Policy::fixed(1_000, 60);
-    for n in 0..2 * MOST_KEYS {
-        let charge = charge_of(&[(&policy, &Key::new("user", n as u64))], 1);
-        let _ = ahead_of(&leases, &charge, 0);
+    leases.set_max_keys(320);
+    let mut back = Vec::new();
+    for n in 0..1_000 {
+        lease(&leases, &charge_of_key(n), 3);
+        assert!(leases.table.len() <= 320);
+        back.append(&mut leases.take_evicted());
     }
-    let keys: usize = leases.shards.iter().map(|shard| lock(shard).len()).sum();
-    assert!(keys <= MOST_KEYS);
+    assert_eq!(back.len() + leases.table.len(), 1_000);
+    back.append(&mut leases.take_all());
+    let units: u32 = back.iter().map(|back| back.units).sum();
+    assert_eq!(units, 3_000);
+}
+
+#[test]
+fn a_key_that_is_charged_again_and_again_outlasts_a_flood() {
+    let leases = Leases::default();
+    leases.set_max_keys(160);
+    let often = charge_of_key(0);
+    lease(&leases, &often, 10_000);
+    for n in 1..4_000 {
+        assert!(spend(&leases, &often, 1).is_some());
+        let _ = ahead_of(&leases, &charge_of_key(n), 1);
+    }
+}
+
+#[test]
+fn what_is_granted_to_a_key_that_had_to_go_goes_back() {
+    let leases = Leases::default();
+    leases.set_max_keys(1);
+    let asking = charge_of_key(0);
+    assert!(ahead_of(&leases, &asking, 0).is_none());
+    let ahead = ahead_of(&leases, &asking, 0).unwrap();
+    for n in 1..2_000 {
+        let _ = ahead_of(&leases, &charge_of_key(n), 0);
+    }
+    let back = leases.install(&ahead, Some(&grant(&ahead, 8, 8, 0)));
+    let back = back.unwrap();
+    assert_eq!((back.units, &back.part.key), (8, &Key::new("user", 0)));
+    assert!(!leases.restore(&back), "it is not there");
+}
+
+/// What `SqliteStore::max_keys_in_memory` tells of it.
+#[test]
+fn a_key_takes_no_more_memory_than_is_told() {
+    const KEYS: usize = 1 << 16;
+    let leases = Leases::default();
+    let charges: Vec<_> = (0..KEYS).map(charge_of_key).collect();
+    let taken = allocation_counter::measure(|| {
+        for charge in &charges {
+            let _ = ahead_of(&leases, charge, 0);
+        }
+    });
+    assert!(taken.bytes_current <= i64::try_from(220 * KEYS).unwrap());
 }
 
 /// A charge of a key under two policies.

@@ -216,25 +216,37 @@ fn a_policy_without_leases_asks_each_time() {
 }
 
 #[test]
-fn a_million_keys_stay_under_the_cap_and_lose_no_more_than_attempts() {
+fn a_flood_of_keys_stays_inside_the_bound_and_its_attempts_are_counted() {
     let refusals = Refusals::default();
+    refusals.set_max_keys(1_600);
     let moment = refusals.moment();
-    for n in 0..200_000 {
+    for n in 0..4_000 {
         let charge = charge(n, 2);
         refusals.note(&charge, &answer(&charge, 10, 1_000), &moment);
-        refusals.refuse(&charge, at(2_000));
+        assert!(is_refused(&refusals, &charge, 2_000));
+        assert!(refusals.table.len() <= 1_600);
     }
-    let count = |refusals: &Refusals| {
-        let shards = refusals.shards.iter();
-        shards.map(|shard| lock(shard).known.len()).sum::<usize>()
-    };
-    assert!(count(&refusals) <= MOST_KEYS);
-    assert_eq!(refusals.count.load(Ordering::Relaxed), count(&refusals));
-    let waiting = |shard: &Mutex<Shard>| lock(shard).attempts.len() <= MOST_ATTEMPTS;
-    assert!(refusals.shards.iter().all(waiting));
+    // Those of keys that are known, and of as many that had to go.
+    let attempts = refusals.take_attempts(at(2_000));
+    let units: u64 = attempts.iter().map(|attempts| attempts.units).sum();
+    let known = refusals.table.len() as u64;
+    assert_eq!(units, 2 * (known + 1_600));
     refusals.take_attempts(at(60_000));
-    assert!(refusals.is_empty(), "they are over");
-    assert_eq!(count(&refusals), 0);
+    assert!(!refusals.has_attempts(), "they are over");
+}
+
+#[test]
+fn a_key_that_is_refused_again_and_again_outlasts_a_flood() {
+    let refusals = Refusals::default();
+    refusals.set_max_keys(160);
+    let moment = refusals.moment();
+    let often = charge(0, 2);
+    refusals.note(&often, &answer(&often, 10, 1_000), &moment);
+    for n in 1..4_000 {
+        assert!(is_refused(&refusals, &often, 2_000));
+        let charge = charge(n, 2);
+        refusals.note(&charge, &answer(&charge, 10, 1_000), &moment);
+    }
 }
 
 #[test]
@@ -270,4 +282,22 @@ fn a_window_that_ends_ends_what_is_known() {
     refusals.note(&charge, &late, &refusals.moment());
     assert!(is_refused(&refusals, &charge, 59_999));
     assert!(!is_refused(&refusals, &charge, 60_000));
+}
+
+/// What `SqliteStore::max_keys_in_memory` tells of it.
+#[test]
+fn a_key_takes_no_more_memory_than_is_told() {
+    const KEYS: usize = 1 << 16;
+    let refusals = Refusals::default();
+    let moment = refusals.moment();
+    let noted: Vec<_> = (0..KEYS)
+        .map(|n| charge(n, 2))
+        .map(|charge| (answer(&charge, 10, 1_000), charge))
+        .collect();
+    let taken = allocation_counter::measure(|| {
+        for (answer, charge) in &noted {
+            refusals.note(charge, answer, &moment);
+        }
+    });
+    assert!(taken.bytes_current <= i64::try_from(400 * KEYS).unwrap());
 }

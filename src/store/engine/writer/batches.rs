@@ -109,6 +109,7 @@ impl<B: Backend> Writer<B> {
             .iter()
             .filter_map(|part| leases.refill_of(part, now));
         let ahead: Vec<_> = ahead.chain(refills).collect();
+        self.return_by_pages(leases.take_evicted());
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
@@ -278,14 +279,14 @@ impl<B: Backend> Writer<B> {
             return;
         };
         tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
-        // When it is certain that they were not, they can be spent, or given back later.
+        // When it is certain that they were not, they can be spent, or given back later: also those of which the lease is gone.
         if let StoreError::Database {
             is_transient: true, ..
         } = error
         {
-            for back in units {
-                self.leases.restore(back);
-            }
+            let leases = &self.leases;
+            let lost = units.iter().filter(|back| !leases.restore(back));
+            self.returned.extend(lost.cloned());
         }
     }
 

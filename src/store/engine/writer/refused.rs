@@ -1,6 +1,5 @@
 //! What is refused without asking: it is counted some time later, and what others free is looked for.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{Writer, waiters_of, watched};
@@ -10,15 +9,13 @@ use crate::limit::algorithm::State;
 use crate::store::engine::backend::{Attempts, Backend};
 use crate::store::engine::inbox::Held;
 use crate::store::engine::queue::Waiter;
-use crate::store::engine::refusals::Moment;
+use crate::store::engine::refusals::{Moment, Uncounted};
 use crate::store::{Outcome, Part, StoreError};
 
 /// What others have freed is seen after so long, and the time of a batch.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// How often what was refused is counted in the database.
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
-/// While the database can't be written to, so many wait; beyond it less is told than was refused.
-const MOST_ATTEMPTS: usize = 1 << 16;
 /// So much at once, that charges wait for no longer than for a page.
 const COUNTED_AT_ONCE: usize = 1_000;
 
@@ -31,7 +28,7 @@ pub(super) struct Refused {
     look_at: Instant,
     count_at: Instant,
     /// What is to be counted.
-    attempts: HashMap<Part, Vec<Attempts>>,
+    attempts: Uncounted,
 }
 
 impl Refused {
@@ -41,46 +38,33 @@ impl Refused {
             seen: None,
             look_at: now,
             count_at: now,
-            attempts: HashMap::new(),
+            attempts: Uncounted::default(),
         }
     }
 
     /// What was told is not of the database that is there now.
     pub(super) fn lose(&mut self) {
         self.seen = None;
-        self.attempts.clear();
+        self.attempts = Uncounted::default();
     }
 
     /// Units of a part that wait to be counted.
     pub(super) fn uncounted(&self, part: &Part, at: Timestamp, state: &State) -> u64 {
-        let attempts = self.attempts.get(part).into_iter().flatten();
-        let own = attempts.filter(|attempts| attempts.are_of(part, at, state));
-        own.map(|attempts| attempts.units).sum()
+        self.attempts.of(part, at, state)
     }
 
     pub(super) fn has_attempts(&self) -> bool {
         !self.attempts.is_empty()
     }
 
-    fn put(&mut self, attempts: impl IntoIterator<Item = Attempts>) {
-        for attempts in attempts {
-            if self.attempts.len() < MOST_ATTEMPTS || self.attempts.contains_key(&attempts.part) {
-                let of_part = self.attempts.entry(attempts.part.clone()).or_default();
-                of_part.push(attempts);
-            }
-        }
+    /// Takes in what was refused, which is no more than is kept in memory.
+    fn put(&mut self, attempts: Vec<Attempts>) {
+        self.attempts.put(attempts, usize::MAX);
     }
 
     /// Takes what is counted in one call.
     fn take_page(&mut self) -> Vec<Attempts> {
-        let parts: Vec<_> = self
-            .attempts
-            .keys()
-            .take(COUNTED_AT_ONCE)
-            .cloned()
-            .collect();
-        let pages = parts.iter().filter_map(|part| self.attempts.remove(part));
-        pages.flatten().collect()
+        self.attempts.take(COUNTED_AT_ONCE)
     }
 
     /// Whether what becomes free from now on will be seen.

@@ -5,6 +5,7 @@ mod cap;
 mod events;
 mod giving_back;
 mod leases;
+mod many_keys;
 mod opening;
 mod outages;
 mod pool;
