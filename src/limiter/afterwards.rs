@@ -1,6 +1,7 @@
 //! What is known only when the work is done: more that was used, and what should not count.
 
-use super::{Check, Keys, Limiter};
+use super::check::Asked;
+use super::{Begun, Keys, Limiter};
 use crate::limit::Decision;
 use crate::limit::algorithm::Taken;
 use crate::limit::few::Few;
@@ -38,7 +39,10 @@ impl Limiter {
     /// ```
     pub async fn record(&self, keys: impl Keys, cost: u32) -> Result<Decision, StoreError> {
         let parts = self.try_parts(keys.as_slice())?;
-        self.begin_used(parts, cost).await
+        match self.begin_used(parts, cost) {
+            Begun::Decided(decision, _) => decision,
+            Begun::Waits(check) => check.await,
+        }
     }
 
     /// Gives back what a decision has charged, of every policy, as if the charge had not been made: for a request that should
@@ -122,16 +126,16 @@ impl Limiter {
     /// Charges what was used already, and leaves it to the store: nobody waits for the answer.
     pub(crate) fn record_unheard(&self, parts: Few<Part>, cost: u32) {
         // When the store refuses it at once, the failure mode decides; what comes later goes its way.
-        drop(self.begin_used(parts, cost).take_ready());
+        drop(self.begin_used(parts, cost));
     }
 
     /// Begins to charge what was used already.
-    fn begin_used(&self, parts: Few<Part>, cost: u32) -> Check {
+    fn begin_used(&self, parts: Few<Part>, cost: u32) -> Begun {
         if cost == 0 {
             return self.begin(parts, 0);
         }
         let charge = Charge::forced(parts, cost);
         let reply = self.store_handle().charge(&charge);
-        Check::forced(self.clone(), reply, charge.into_policies(), cost)
+        Begun::with(reply, Asked::forced(charge.into_policies(), cost), self)
     }
 }

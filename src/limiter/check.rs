@@ -36,102 +36,140 @@ fn has_refusal_that_blocks(parts: &Few<Part>, verdicts: &[Option<Verdict>]) -> b
     })
 }
 
-/// A charge that is under way, or was answered at once. Dropping it abandons the answer; what was charged stays.
+/// A charge that began.
+pub(crate) enum Begun {
+    /// It needed no wait: the decision, and what was charged or had been before.
+    Decided(Result<Decision, StoreError>, Few<Part>),
+    Waits(Check),
+}
+
+impl Begun {
+    /// What begins with a reply. Nothing is copied for one that is there.
+    pub(super) fn with(reply: Reply, mut asked: Asked, limiter: &Limiter) -> Self {
+        match reply {
+            Reply::Ready(answer) => {
+                let decision = asked.decide(answer, limiter);
+                Self::Decided(decision, asked.parts)
+            }
+            reply => Self::Waits(Check {
+                limiter: limiter.clone(),
+                reply,
+                asked,
+            }),
+        }
+    }
+
+    /// What was decided before, all of it.
+    pub(super) fn held(held: Held, cost: u32, limiter: &Limiter) -> Self {
+        let mut asked = Asked::held(held, cost);
+        let verdicts = std::mem::take(&mut asked.held);
+        let decision = match Few::collect(verdicts.into_iter().flatten()) {
+            Some(verdicts) => asked.told(Ok(asked.marked(Decision::new(verdicts))), limiter),
+            None => Err(StoreError::Closed),
+        };
+        Self::Decided(decision, asked.parts)
+    }
+}
+
+/// A charge that is under way. Dropping it abandons the answer; what was charged stays.
 #[derive(Debug)]
 pub(crate) struct Check {
     limiter: Limiter,
-    /// `None` when all was decided before.
-    reply: Option<Reply>,
+    reply: Reply,
+    asked: Asked,
+}
+
+impl Check {
+    /// What was charged, or had been before.
+    pub(crate) fn into_parts(self) -> Few<Part> {
+        self.asked.parts
+    }
+}
+
+impl Future for Check {
+    type Output = Result<Decision, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match Pin::new(&mut this.reply).poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(answer) => Poll::Ready(this.asked.decide(answer, &this.limiter)),
+        }
+    }
+}
+
+/// What a decision follows from, beside the answer.
+#[derive(Debug)]
+pub(super) struct Asked {
     parts: Few<Part>,
     cost: u32,
     /// For each part what was decided about it before, if anything was; empty when nothing was of any.
     held: Vec<Option<Verdict>>,
-    /// For each part whether something was.
-    was_held: Vec<bool>,
     is_held_locally: bool,
     is_forced: bool,
 }
 
-impl Check {
-    pub(super) fn new(limiter: Limiter, reply: Reply, parts: Few<Part>, cost: u32) -> Self {
+impl Asked {
+    pub(super) fn new(parts: Few<Part>, cost: u32) -> Self {
         Self {
-            limiter,
-            reply: Some(reply),
             parts,
             cost,
-            was_held: Vec::new(),
             held: Vec::new(),
             is_held_locally: false,
             is_forced: false,
         }
     }
 
-    /// A check of what was used already.
-    pub(super) fn forced(limiter: Limiter, reply: Reply, parts: Few<Part>, cost: u32) -> Self {
+    /// What was used already.
+    pub(super) fn forced(parts: Few<Part>, cost: u32) -> Self {
         Self {
             is_forced: true,
-            ..Self::new(limiter, reply, parts, cost)
+            ..Self::new(parts, cost)
         }
     }
 
-    /// A check of parts of which the reply is only about the rest.
-    pub(super) fn held(limiter: Limiter, reply: Option<Reply>, held: Held, cost: u32) -> Self {
+    /// Parts of which the answer is only about the rest.
+    pub(super) fn held(held: Held, cost: u32) -> Self {
         Self {
-            limiter,
-            reply,
-            parts: held.parts,
-            cost,
-            was_held: held.verdicts.iter().map(Option::is_some).collect(),
             held: held.verdicts,
             is_held_locally: held.is_local,
-            is_forced: false,
+            ..Self::new(held.parts, cost)
         }
     }
 
-    /// The decision, when it needs no wait.
-    pub(crate) fn take_ready(&mut self) -> Option<Result<Decision, StoreError>> {
-        match &mut self.reply {
-            Some(reply) => {
-                let answer = reply.take_ready()?;
-                Some(self.decide(answer))
-            }
-            None => Few::collect(std::mem::take(&mut self.held).into_iter().flatten())
-                .map(|held| self.told(Ok(self.marked(Decision::new(held))))),
-        }
-    }
-
-    /// What was charged, or had been before.
-    pub(crate) fn into_parts(self) -> Few<Part> {
-        self.parts
-    }
-
-    fn decide(&mut self, answer: Result<Outcome, StoreError>) -> Result<Decision, StoreError> {
+    fn decide(
+        &mut self,
+        answer: Result<Outcome, StoreError>,
+        limiter: &Limiter,
+    ) -> Result<Decision, StoreError> {
         let held = std::mem::take(&mut self.held);
         let decision = match answer {
             Ok(outcome) => {
+                let was_held = was_held(&held);
                 let mut decision = decision(&self.parts, held, self.cost, &outcome);
-                decision.set_charged_by(self.limiter.charges_as(), &self.was_held);
+                decision.set_charged_by(limiter.charges_as(), &was_held);
                 Ok(self.marked(decision))
             }
-            Err(error) => self.without_store(held, error),
+            Err(error) => self.without_store(held, error, limiter),
         };
-        self.told(decision)
+        self.told(decision, limiter)
     }
 
     /// The decision, which whoever listens has been told then. Why there is none, the store tells.
-    fn told(&self, decision: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
+    fn told(
+        &self,
+        decision: Result<Decision, StoreError>,
+        limiter: &Limiter,
+    ) -> Result<Decision, StoreError> {
         if let Ok(decision) = &decision {
-            events::decided(decision, self.limiter.is_shadow());
+            events::decided(decision, limiter.is_shadow());
             #[cfg(feature = "admin")]
-            self.limiter.tally(decision);
+            limiter.tally(decision);
         }
         #[cfg(feature = "metrics")]
         match &decision {
-            Ok(decision) => meters::decided(decision, self.limiter.is_shadow()),
-            Err(_) => meters::unanswered(
-                self.parts.iter().map(Part::policy),
-                self.limiter.is_shadow(),
-            ),
+            Ok(decision) => meters::decided(decision, limiter.is_shadow()),
+            Err(_) => meters::unanswered(self.parts.iter().map(Part::policy), limiter.is_shadow()),
         }
         decision
     }
@@ -149,10 +187,11 @@ impl Check {
         &self,
         held: Vec<Option<Verdict>>,
         error: StoreError,
+        limiter: &Limiter,
     ) -> Result<Decision, StoreError> {
-        let failure_mode = self.limiter.failure_mode();
+        let failure_mode = limiter.failure_mode();
         if failure_mode == FailureMode::Local {
-            return self.locally(held).ok_or(error);
+            return self.locally(held, limiter).ok_or(error);
         }
         // What was refused before stays refused.
         if let Some(refused) = Few::collect(held.into_iter().flatten().filter(Verdict::is_denied)) {
@@ -164,13 +203,13 @@ impl Check {
         let parts = self
             .parts
             .map(|part| (part.policy().clone(), part.key.clone()));
-        let store = self.limiter.store_handle();
+        let store = limiter.store_handle();
         store.note_uncounted();
         Ok(Decision::uncounted(parts, self.cost, store.now()))
     }
 
     /// Asks this process's memory what the store was asked: `None` when it has no room.
-    fn locally(&self, held: Vec<Option<Verdict>>) -> Option<Decision> {
+    fn locally(&self, held: Vec<Option<Verdict>>, limiter: &Limiter) -> Option<Decision> {
         let is_refused = held.iter().flatten().any(Verdict::is_denied);
         let parts = if held.is_empty() || is_refused {
             self.parts.clone()
@@ -180,7 +219,7 @@ impl Check {
             Few::collect(rest.map(|(part, _)| part.clone()))?
         };
         let cost = self.cost;
-        let store = self.limiter.store_handle();
+        let store = limiter.store_handle();
         let is_looked = is_refused && !has_refusal_that_blocks(&self.parts, &held);
         let outcome = if is_looked || cost == 0 {
             store.look_locally(&Charge::new(parts, cost))
@@ -189,10 +228,16 @@ impl Check {
         } else {
             store.charge_locally(&Charge::new(parts, cost))
         };
+        let was_held = was_held(&held);
         let mut decision = decision(&self.parts, held, cost, &outcome?);
-        decision.set_charged_by(self.limiter.charges_locally_as(), &self.was_held);
+        decision.set_charged_by(limiter.charges_locally_as(), &was_held);
         Some(decision.made_locally())
     }
+}
+
+/// For each part whether something was decided about it before.
+fn was_held(held: &[Option<Verdict>]) -> Vec<bool> {
+    held.iter().map(Option::is_some).collect()
 }
 
 /// What follows from a store's answer, and from what was decided before about parts that it is not about.
@@ -226,19 +271,4 @@ pub(super) fn decision(
             None => verdict(next()),
         }
     }))
-}
-
-impl Future for Check {
-    type Output = Result<Decision, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(reply) = &mut self.reply else {
-            // It was ready at once.
-            return Poll::Ready(Err(StoreError::Closed));
-        };
-        match Pin::new(reply).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(answer) => Poll::Ready(self.decide(answer)),
-        }
-    }
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use super::check::decision;
+use super::check::{Asked, decision};
 use super::setup::Setup;
 #[cfg(feature = "admin")]
 use super::tally::Tallies;
-use super::{Check, FailureMode, Held, Keys};
+use super::{Begun, FailureMode, Held, Keys};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
 use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle, StoreId};
@@ -196,7 +196,10 @@ impl Limiter {
     pub async fn check_n(&self, keys: impl Keys, cost: u32) -> Result<Decision, StoreError> {
         let parts = self.try_parts(keys.as_slice())?;
         self.announce(|_| None);
-        self.begin(parts, cost).await
+        match self.begin(parts, cost) {
+            Begun::Decided(decision, _) => decision,
+            Begun::Waits(check) => check.await,
+        }
     }
 
     /// Looks at the key, or at one key for each policy: uses nothing, and creates no row.
@@ -299,7 +302,7 @@ impl Limiter {
     }
 
     /// Begins to charge the parts, which are this limiter's, or some of them.
-    pub(crate) fn begin(&self, parts: Few<Part>, cost: u32) -> Check {
+    pub(crate) fn begin(&self, parts: Few<Part>, cost: u32) -> Begun {
         let store = self.store_handle();
         let charge = Charge::new(parts, cost);
         let reply = if cost == 0 {
@@ -307,12 +310,12 @@ impl Limiter {
         } else {
             store.charge(&charge)
         };
-        Check::new(self.clone(), reply, charge.into_policies(), cost)
+        Begun::with(reply, Asked::new(charge.into_policies(), cost), self)
     }
 
     /// Begins to charge those of the parts that were not charged before. When one that was refuses, nothing is charged: the
     /// store is asked what all of them would say to another charge, which is how long to wait.
-    pub(crate) fn begin_held(&self, held: Held, cost: u32) -> Check {
+    pub(crate) fn begin_held(&self, held: Held, cost: u32) -> Begun {
         let store = self.store_handle();
         let is_refused = held.verdicts.iter().flatten().any(Verdict::is_denied);
         let reply = if is_refused {
@@ -328,7 +331,10 @@ impl Limiter {
             let rest = held.rest.clone();
             rest.map(|parts| store.charge(&Charge::new(parts, cost)))
         };
-        Check::held(self.clone(), reply, held, cost)
+        match reply {
+            Some(reply) => Begun::with(reply, Asked::held(held, cost), self),
+            None => Begun::held(held, cost, self),
+        }
     }
 
     pub(super) fn try_parts(&self, keys: &[Key]) -> Result<Few<Part>, StoreError> {

@@ -22,7 +22,7 @@ mod tally;
 #[cfg(feature = "admin")]
 mod views;
 
-pub(crate) use self::check::{Check, Held};
+pub(crate) use self::check::{Begun, Check, Held};
 #[cfg(feature = "metrics")]
 pub use self::describe_metrics::describe_metrics;
 pub use self::failure_mode::FailureMode;

@@ -10,6 +10,7 @@ use tower_service::Service;
 use super::future::{Deciding, Finish};
 use super::settings::{Course, Left, Settings};
 use super::{Decisions, Rejection, ResponseBody, ResponseFuture};
+use crate::limiter::Begun;
 
 /// A service with a rate limit in front of it, made by [`RateLimitLayer`](crate::RateLimitLayer).
 ///
@@ -77,24 +78,26 @@ where
         settings.announce();
         let cost = settings.cost(&parts);
         let before = parts.extensions.get::<Decisions>();
-        let mut check = match settings.left_to_charge(before, charge, cost) {
+        let begun = match settings.left_to_charge(before, charge, cost) {
             Left::Nothing => {
                 return ResponseFuture::passed(self.inner.call(Request::from_parts(parts, body)));
             }
             Left::Parts(charge) => settings.limiter.begin(charge, cost),
             Left::Held(held) => settings.limiter.begin_held(*held, cost),
         };
-        let Some(answer) = check.take_ready() else {
-            let settings = Arc::clone(settings);
-            return ResponseFuture::deciding(Deciding {
-                check,
-                service: self.take_ready(),
-                parts,
-                body,
-                settings,
-            });
+        let (answer, charged) = match begun {
+            Begun::Decided(answer, charged) => (answer, charged),
+            Begun::Waits(check) => {
+                let settings = Arc::clone(settings);
+                return ResponseFuture::deciding(Deciding {
+                    check,
+                    service: self.take_ready(),
+                    parts,
+                    body,
+                    settings,
+                });
+            }
         };
-        let charged = check.into_parts();
         match settings.decide(answer, charged, &mut parts) {
             Course::Allowed(decisions, recording) => {
                 let settings = Arc::clone(settings);
