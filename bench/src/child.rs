@@ -60,13 +60,9 @@ impl Server {
 
     /// Loads it for so long from another process, which ends with it.
     pub(crate) fn load(&self, keys: Keys, load: Load) -> Result<Measured> {
-        let keys = match keys {
-            Keys::One => "one",
-            Keys::Many => "many",
-        };
         let cpu = cpu::Watch::processes(self.process.id(), self.helper);
         let output = Command::new(env::current_exe()?)
-            .args(["load", &self.address.to_string(), keys])
+            .args(["load", &self.address.to_string(), keys.argument()])
             .args(["--connections", &load.connections.to_string()])
             .args(["--seconds", &load.seconds.to_string()])
             .args(["--expected", &load.expected.to_string()])

@@ -64,14 +64,14 @@ impl Decider {
         turn::take((0..tasks).map(task).collect(), seconds).await
     }
 
-    fn key_count(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         match self {
             Self::Tollgate(_, keys) => keys.len(),
             Self::Governor(_, keys) | Self::Upsert(_, keys) => keys.len(),
         }
     }
 
-    async fn is_allowed(&self, key: usize) -> Result<bool> {
+    pub(crate) async fn is_allowed(&self, key: usize) -> Result<bool> {
         match self {
             Self::Tollgate(limiter, keys) => Ok(limiter.check(&keys[key]).await?.is_allowed()),
             Self::Governor(limiter, keys) => Ok(limiter.check_key(&keys[key]).is_ok()),

@@ -10,7 +10,7 @@ use crate::decider::Decider;
 use crate::keys::Keys;
 use crate::report::{self, Ratio, Row, Wording};
 use crate::server::WORKERS;
-use crate::{Effort, environment, governed, pool};
+use crate::{Effort, environment, governed, pool, whole};
 
 const WARM_UP_SECONDS: f64 = 0.5;
 const TRIAL_SECONDS: f64 = 1.0;
@@ -109,7 +109,7 @@ async fn measure(effort: Effort) -> Result<()> {
     }
     println!("\n{}", report::table(&rows, WORDING));
     println!("\n{}", report::ratios(&rows, &RATIOS));
-    Ok(())
+    whole::run(effort, directory.path()).await
 }
 
 impl Tasks {

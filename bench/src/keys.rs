@@ -26,6 +26,14 @@ impl Keys {
             .collect()
     }
 
+    /// The name that the command line knows it by.
+    pub(crate) fn argument(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Many => "many",
+        }
+    }
+
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::One => "1 key",

@@ -8,6 +8,7 @@ mod decisions;
 mod environment;
 mod governed;
 mod http;
+mod instructions;
 mod keys;
 mod load;
 mod measured;
@@ -23,6 +24,7 @@ mod sliding;
 mod sqlite_work;
 mod turn;
 mod upsert;
+mod whole;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,6 +33,7 @@ use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 
 use self::contestant::{Contestant, Quota};
+use self::instructions::Subject as Counted;
 use self::keys::Keys;
 use self::load::Load;
 use self::sizing::Subject;
@@ -50,6 +53,8 @@ enum Command {
     Refused(Effort),
     /// Asks each limiter for decisions, without HTTP.
     Decisions(Effort),
+    /// Counts the instructions of one decision; needs valgrind.
+    Instructions,
     /// Asks full exact sliding windows of several limits, without HTTP, beside windows that count their events.
     Sliding(Effort),
     /// Has a layer record its requests, and asks a file of many for what was used.
@@ -90,6 +95,9 @@ enum Command {
         #[arg(long)]
         keys: u32,
     },
+    /// The process that `instructions` counts.
+    #[command(hide = true)]
+    Counted { subject: Counted, keys: Keys },
     /// The process that loads a server: prints what it measured.
     #[command(hide = true)]
     Load {
@@ -119,6 +127,8 @@ fn main() -> Result<()> {
         Command::Http(effort) => http::run(checked(effort)?, Quota::Endless),
         Command::Refused(effort) => http::run(checked(effort)?, Quota::One),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
+        Command::Instructions => instructions::run(),
+        Command::Counted { subject, keys } => instructions::run_one(subject, keys),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
         Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
         Command::Sizing { keys } => sizing::run(keys),

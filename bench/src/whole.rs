@@ -1,0 +1,79 @@
+//! Decisions one after the other, timed as a whole: nothing but the decisions is in the figure, as in what governor publishes.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use tokio::task::coop;
+
+use crate::Effort;
+use crate::contestant::Contestant;
+use crate::decider::Decider;
+use crate::keys::{Keys, Picker};
+
+/// What a decision in memory may take.
+const TARGET_NANOS: f64 = 200.0;
+/// Between two looks at the time.
+const AT_A_TIME: usize = 10_000;
+
+const ENTRANTS: [(Contestant, Keys); 4] = [
+    (Contestant::Governor, Keys::One),
+    (Contestant::Tollgate, Keys::One),
+    (Contestant::Governor, Keys::Many),
+    (Contestant::Tollgate, Keys::Many),
+];
+
+/// Measures in one task, and prints what was found.
+pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<()> {
+    let mut deciders = Vec::new();
+    for (index, (contestant, keys)) in ENTRANTS.into_iter().enumerate() {
+        let database = folder.join(format!("whole-{index}.db"));
+        deciders.push(Decider::open(contestant, keys, &database, 1).await?);
+    }
+    for decider in &deciders {
+        nanos_each(decider.clone(), effort.seconds).await?;
+    }
+    let mut rounds = [const { Vec::new() }; ENTRANTS.len()];
+    for _ in 0..effort.rounds {
+        for (decider, rounds) in deciders.iter().zip(&mut rounds) {
+            rounds.push(nanos_each(decider.clone(), effort.seconds).await?);
+        }
+    }
+    println!("\n{:30}  {:>8}  {:>8}", "1 task, timed as a whole", "ns", "target");
+    for ((contestant, keys), mut rounds) in ENTRANTS.into_iter().zip(rounds) {
+        rounds.sort_by(f64::total_cmp);
+        let median = rounds[rounds.len() / 2];
+        let name = match contestant {
+            Contestant::Governor => "governor",
+            other => other.label(),
+        };
+        let label = format!("{name}, {}", keys.label());
+        let target = match contestant {
+            Contestant::Tollgate => format!("{TARGET_NANOS:.0}"),
+            _ => "-".to_owned(),
+        };
+        println!("{label:30}  {median:>8.0}  {target:>8}");
+    }
+    Ok(())
+}
+
+/// Has a task ask for one decision after the other.
+async fn nanos_each(decider: Decider, seconds: f64) -> Result<f64> {
+    let asking = tokio::spawn(async move {
+        let mut picker = Picker::new(0, decider.key_count());
+        let (start, mut count) = (Instant::now(), 0_usize);
+        let mut elapsed = 0.0;
+        while elapsed < seconds {
+            for _ in 0..AT_A_TIME {
+                let is_allowed = decider.is_allowed(picker.pick()).await?;
+                ensure!(is_allowed, "a decision was refused");
+            }
+            count += AT_A_TIME;
+            // One that never waits must let others run too.
+            coop::consume_budget().await;
+            elapsed = start.elapsed().as_secs_f64();
+        }
+        Ok(1e9 * elapsed / count as f64)
+    });
+    asking.await?
+}
