@@ -216,7 +216,7 @@ impl SqliteStore {
     /// that they have not spent go back to the database, and what they were refused is still counted. A key that is not remembered is
     /// decided by the database, which is slower and just as exact: no limit hangs on this number.
     ///
-    /// A remembered key of up to 44 bytes takes 220 bytes, one that is refused 400 more: some 40 MB of 65,536 that are all refused. What is
+    /// A remembered key of up to 44 bytes takes 240 bytes, one that is refused 400 more: some 40 MB of 65,536 that are all refused. What is
     /// longer takes its own length beside that.
     ///
     /// # Examples
