@@ -176,8 +176,8 @@ impl Policy {
 
     /// Whether requests may be answered from memory: `true` unless set otherwise.
     ///
-    /// **Units are charged ahead** for fixed windows and calendar quotas in a limiter of this policy alone, on a store that does
-    /// I/O. A process whose requests for a key follow each other closely takes more than one unit at a time, at most three
+    /// **Units are charged ahead** for fixed windows, calendar quotas and sliding counters that do not block, on a store that does
+    /// I/O; of several policies when that is true of all of them. A process whose requests for a key follow each other closely takes more than one unit at a time, at most three
     /// sixteenths of what is left. Never more than the limit passes. What is not spent goes back after 2.5 to 3.5 seconds, and when
     /// the store is closed; until then another process counts it as used, and after an end without that, a `kill -9` say, it is lost
     /// until the window ends.

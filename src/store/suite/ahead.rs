@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<(u8, Step)>> {
         2 => Just(Step::GiveBack),
         1 => (0..3_usize).prop_map(|place| Step::Reset { place }),
     ];
-    proptest::collection::vec((0..2_u8, step), 1..60)
+    proptest::collection::vec((0..2_u8, step), 1..30)
 }
 
 /// What a decision tells of each policy. What a refusal tells of others than those that refuse may be some moments old.

@@ -5,6 +5,7 @@ mod cap;
 mod events;
 mod giving_back;
 mod leases;
+mod leases_of_several;
 mod many_keys;
 mod opening;
 mod outages;
