@@ -1,42 +1,89 @@
-//! This program's other processes: a server for each contestant, and the one that loads.
+//! This program's other processes: servers for each contestant, and the one that loads.
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::contestant::{Contestant, Quota};
-use crate::cpu;
-use crate::keys::Keys;
+use crate::contestant::Contestant;
 use crate::load::Load;
 use crate::measured::Measured;
-use crate::server::Hello;
+use crate::server::{Hello, SetUp};
 
-/// A server that runs, until it is dropped.
-pub(crate) struct Server {
+/// Servers of one contestant that run until they are dropped, and share what they can share.
+pub(crate) struct Servers {
+    /// The first one last, which has what the others use.
+    servers: Vec<Server>,
+}
+
+impl Servers {
+    /// Starts one.
+    pub(crate) fn start(contestant: Contestant, set_up: SetUp) -> Result<Self> {
+        Self::start_several(contestant, set_up, 1)
+    }
+
+    pub(crate) fn start_several(
+        contestant: Contestant,
+        mut set_up: SetUp,
+        processes: u32,
+    ) -> Result<Self> {
+        let mut servers = Vec::new();
+        for _ in 0..processes {
+            let server = Server::start(contestant, &set_up)?;
+            set_up.redis = server.hello.redis;
+            if contestant.is_shared() {
+                set_up.filled = 0;
+            }
+            servers.insert(0, server);
+        }
+        Ok(Self { servers })
+    }
+
+    /// What the contestant is set to.
+    pub(crate) fn settings(&self) -> &str {
+        self.servers
+            .last()
+            .map_or("", |server| &server.hello.settings)
+    }
+
+    /// Loads them from another process, which ends with the turn.
+    pub(crate) fn load(&self, load: Load) -> Result<Measured> {
+        let mut command = Command::new(env::current_exe()?);
+        command
+            .args(["load", "--keys", &load.keys.to_string()])
+            .args(["--connections", &load.connections.to_string()])
+            .args(["--lead-in", &load.lead_in.to_string()])
+            .args(["--seconds", &load.seconds.to_string()])
+            .args(["--expected", &load.expected.to_string()]);
+        for server in &self.servers {
+            command.args(["--address", &server.hello.address.to_string()]);
+            let helper = server.hello.helper;
+            for process in [server.process.id()].into_iter().chain(helper) {
+                command.args(["--process", &process.to_string()]);
+            }
+        }
+        let output = command.stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "the loading process failed");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+struct Server {
     process: Child,
-    address: SocketAddr,
-    settings: String,
-    helper: Option<u32>,
+    hello: Hello,
 }
 
 impl Server {
-    pub(crate) fn start(
-        contestant: Contestant,
-        database: &Path,
-        pool: u32,
-        quota: Quota,
-    ) -> Result<Self> {
+    fn start(contestant: Contestant, set_up: &SetUp) -> Result<Self> {
         let mut process = Command::new(env::current_exe()?)
-            .arg("server")
-            .arg(contestant.argument())
+            .args(["server", &contestant.argument()])
             .arg("--database")
-            .arg(database)
-            .args(["--pool", &pool.to_string()])
-            .args(["--quota", &quota.argument()])
+            .arg(&set_up.database)
+            .args(["--pool", &set_up.pool.to_string()])
+            .args(["--quota", &set_up.quota.argument()])
+            .args(["--filled", &set_up.filled.to_string()])
+            .args(set_up.redis.map(|port| format!("--redis={port}")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -45,36 +92,7 @@ impl Server {
         BufReader::new(output).read_line(&mut line)?;
         let hello: Hello = serde_json::from_str(&line)
             .with_context(|| format!("the server of {} did not start", contestant.label()))?;
-        Ok(Self {
-            process,
-            address: hello.address,
-            settings: hello.settings,
-            helper: hello.helper,
-        })
-    }
-
-    /// What its contestant is set to.
-    pub(crate) fn settings(&self) -> &str {
-        &self.settings
-    }
-
-    /// Loads it for so long from another process, which ends with it.
-    pub(crate) fn load(&self, keys: Keys, load: Load) -> Result<Measured> {
-        let cpu = cpu::Watch::processes(self.process.id(), self.helper);
-        let output = Command::new(env::current_exe()?)
-            .args(["load", &self.address.to_string(), keys.argument()])
-            .args(["--connections", &load.connections.to_string()])
-            .args(["--seconds", &load.seconds.to_string()])
-            .args(["--expected", &load.expected.to_string()])
-            .args(load.uses_up.then_some("--uses-up"))
-            .stderr(Stdio::inherit())
-            .output()?;
-        let used = cpu.used();
-        ensure!(output.status.success(), "the loading process failed");
-        let mut measured: Measured = serde_json::from_slice(&output.stdout)?;
-        measured.cpu_micros = measured.micros_each(used.by_process);
-        measured.set_share_of_others(used.share_of_machine);
-        Ok(measured)
+        Ok(Self { process, hello })
     }
 }
 

@@ -1,22 +1,26 @@
 //! What is measured, and how each of them becomes a server.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
 use axum::Router;
 use axum::routing::get;
 use clap::ValueEnum;
-use tollgate::{RateLimitLayer, SqliteStore, key};
+use serde::{Deserialize, Serialize};
+use tollgate::{Policy, SqliteStore};
 
+use crate::keys::Keys;
 use crate::redis::Redis;
+use crate::server::SetUp;
 use crate::upsert::Upsert;
-use crate::{governed, keys, redis, upsert};
+use crate::{governed, ours, redis, upsert};
 
 /// So large that nothing is ever refused, and everyone does the same work.
 pub(crate) const LIMIT: u32 = u32::MAX;
 /// A window that does not end while it is measured.
 pub(crate) const WINDOW_SECONDS: u64 = 365 * 86_400;
+/// The policy's name, where there are names.
+pub(crate) const NAME: &str = "bench";
 
 /// How much each key may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +38,14 @@ impl Quota {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
+    /// The command that measures it.
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Self::Endless => "http",
+            Self::One => "refused",
+        }
+    }
+
     pub(crate) fn limit(self) -> u32 {
         match self {
             Self::Endless => LIMIT,
@@ -43,12 +55,16 @@ impl Quota {
 }
 
 /// What limits the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Contestant {
     /// Nothing.
     None,
     /// This crate, on a SQLite file.
     Tollgate,
+    /// The same without leases: the store is asked for each request.
+    TollgateUnleased,
+    /// The same with an exact sliding window.
+    TollgateSliding,
     /// `tower_governor`, in memory, as it is by default: it sends no fields.
     Governor,
     /// `tower_governor` which tells the client what is left, as this crate does.
@@ -74,6 +90,8 @@ impl Contestant {
         match self {
             Self::None => "no limiter",
             Self::Tollgate => "tollgate",
+            Self::TollgateUnleased => "tollgate, leases off",
+            Self::TollgateSliding => "tollgate, exact sliding",
             Self::Governor => "tower_governor",
             Self::GovernorHeaders => "tower_governor, with headers",
             Self::Upsert => "upsert per request",
@@ -95,52 +113,49 @@ impl Contestant {
         }
     }
 
+    /// Whether several processes count together.
+    pub(crate) fn is_shared(self) -> bool {
+        !matches!(self, Self::None | Self::Governor | Self::GovernorHeaders)
+    }
+
     /// The same hello-world behind each of them.
-    pub(crate) async fn enter(self, database: &Path, pool: u32, quota: Quota) -> Result<Entrant> {
-        let limit = quota.limit();
+    pub(crate) async fn enter(self, set_up: &SetUp) -> Result<Entrant> {
+        let limit = set_up.quota.limit();
+        let filled = Keys::Of(set_up.filled);
         let hello = Router::new().route("/", get(async || "hello"));
         let mut store = None;
         let mut redis_server = None;
-        let mut settings = String::new();
-        let router = match self {
-            Self::None => {
-                settings.push_str("the handler alone");
-                hello
-            }
-            Self::Tollgate => {
-                let sqlite = SqliteStore::open(database).await?;
-                let layer = RateLimitLayer::fixed(limit, WINDOW_SECONDS)
-                    .name("bench")
-                    .key(key::header(keys::HEADER))
-                    .store(&sqlite);
-                write!(
-                    settings,
-                    "{:?} of {limit} in {WINDOW_SECONDS} s, on SqliteStore::open, all else by default",
-                    layer.limiter().policy().algorithm(),
-                )?;
+        let (router, settings) = match self {
+            Self::None => (hello, "the handler alone".to_owned()),
+            Self::Tollgate | Self::TollgateUnleased | Self::TollgateSliding => {
+                let sqlite = SqliteStore::open(&set_up.database).await?;
+                let layer = ours::layer(self.policy(limit), &sqlite);
+                ours::fill(&layer.limiter(), filled).await?;
+                let settings = ours::settings(&layer, self != Self::TollgateUnleased);
                 store = Some(sqlite);
-                hello.layer(layer)
+                (hello.layer(layer), settings)
             }
-            Self::Governor => {
-                settings = governed::settings(quota);
-                governed::limit(hello, quota)?
-            }
-            Self::GovernorHeaders => {
-                settings = format!("{}, use_headers()", governed::settings(quota));
-                governed::limit_with_headers(hello, quota)?
-            }
+            Self::Governor => (
+                governed::limit(hello, set_up.quota, filled)?,
+                governed::settings(set_up.quota),
+            ),
+            Self::GovernorHeaders => (
+                governed::limit_with_headers(hello, set_up.quota, filled)?,
+                governed::settings_with_headers(set_up.quota),
+            ),
             Self::Upsert => {
-                let upsert = Upsert::open(database, pool).await?;
-                settings = upsert.settings().await?;
-                upsert::limit(hello, upsert, limit)
+                let upsert = Upsert::open(&set_up.database, set_up.pool).await?;
+                upsert.fill(filled).await?;
+                let settings = upsert.settings().await?;
+                (upsert::limit(hello, upsert, limit), settings)
             }
             Self::Redis => {
-                let folder = database.parent().unwrap_or(Path::new("."));
-                let server = Redis::start(folder)?;
+                let folder = set_up.database.parent().unwrap_or(Path::new("."));
+                let server = redis_server.insert(Redis::of(set_up.redis, folder).await?);
+                server.fill(filled).await?;
+                let settings = server.settings().await?;
                 let connection = server.connect().await?;
-                settings = redis::settings(connection.clone()).await?;
-                redis_server = Some(server);
-                redis::limit(hello, connection, limit)
+                (redis::limit(hello, connection, limit), settings)
             }
         };
         Ok(Entrant {
@@ -149,5 +164,14 @@ impl Contestant {
             store,
             redis: redis_server,
         })
+    }
+
+    /// What this crate is asked for.
+    fn policy(self, limit: u32) -> Policy {
+        let policy = match self {
+            Self::TollgateSliding => Policy::sliding(limit, WINDOW_SECONDS),
+            _ => Policy::fixed(limit, WINDOW_SECONDS),
+        };
+        policy.name(NAME).leases(self != Self::TollgateUnleased)
     }
 }

@@ -10,33 +10,31 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What a turn used of the CPUs. All is `None` where there is no `/proc`.
 pub(crate) struct Used {
-    /// Of the process that was watched.
-    pub(crate) by_process: Option<Duration>,
+    /// Of the processes that were watched.
+    pub(crate) by_processes: Option<Duration>,
     /// Of everyone, as a share of all CPUs.
     pub(crate) share_of_machine: Option<f64>,
 }
 
 /// A turn that goes on.
 pub(crate) struct Watch {
-    process: u32,
-    helper: Option<u32>,
+    processes: Vec<u32>,
     since: Instant,
-    by_process: Option<Duration>,
+    by_processes: Option<Duration>,
     by_all: Option<Duration>,
 }
 
 impl Watch {
     pub(crate) fn this_process() -> Self {
-        Self::processes(process::id(), None)
+        Self::processes(&[process::id()])
     }
 
-    /// A process, and another one that works for it.
-    pub(crate) fn processes(process: u32, helper: Option<u32>) -> Self {
+    /// Processes that work together.
+    pub(crate) fn processes(processes: &[u32]) -> Self {
         Self {
-            process,
-            helper,
+            processes: processes.to_vec(),
             since: Instant::now(),
-            by_process: of_both(process, helper),
+            by_processes: of_processes(processes),
             by_all: of_machine(),
         }
     }
@@ -46,7 +44,7 @@ impl Watch {
         let available = self.since.elapsed().as_secs_f64() * cpus as f64;
         let by_all = difference(of_machine(), self.by_all);
         Used {
-            by_process: difference(of_both(self.process, self.helper), self.by_process),
+            by_processes: difference(of_processes(&self.processes), self.by_processes),
             share_of_machine: by_all.map(|used| used.as_secs_f64() / available),
         }
     }
@@ -56,9 +54,8 @@ fn difference(after: Option<Duration>, before: Option<Duration>) -> Option<Durat
     after?.checked_sub(before?)
 }
 
-fn of_both(process: u32, helper: Option<u32>) -> Option<Duration> {
-    let helper = helper.map_or(Some(Duration::ZERO), of_process);
-    of_process(process)?.checked_add(helper?)
+fn of_processes(ids: &[u32]) -> Option<Duration> {
+    ids.iter().map(|id| of_process(*id)).sum()
 }
 
 /// The time that all threads of a process have run, in user and kernel mode.

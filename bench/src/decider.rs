@@ -41,7 +41,11 @@ impl Decider {
             }
             Contestant::Governor => Self::Governor(Arc::new(governed::limiter()?), values.into()),
             Contestant::Upsert => Self::Upsert(Upsert::open(database, pool).await?, values.into()),
-            Contestant::None | Contestant::GovernorHeaders | Contestant::Redis => {
+            Contestant::None
+            | Contestant::TollgateUnleased
+            | Contestant::TollgateSliding
+            | Contestant::GovernorHeaders
+            | Contestant::Redis => {
                 bail!("{} decides nothing of its own", contestant.label())
             }
         })

@@ -8,9 +8,13 @@ use tokio::runtime;
 use crate::contestant::{Contestant, LIMIT, Quota, WINDOW_SECONDS};
 use crate::decider::Decider;
 use crate::keys::Keys;
-use crate::report::{self, Ratio, Row, Wording};
+use crate::report::{self, Comparison, Figure, Ratio, Row, Wording};
+use crate::results::{self, Results};
 use crate::server::WORKERS;
 use crate::{Effort, environment, governed, pool, whole};
+
+/// The name of its results.
+pub(crate) const NAME: &str = "decisions";
 
 const WARM_UP_SECONDS: f64 = 0.5;
 const TRIAL_SECONDS: f64 = 1.0;
@@ -69,14 +73,15 @@ pub(crate) fn run(effort: Effort) -> Result<()> {
 
 async fn measure(effort: Effort) -> Result<()> {
     let directory = tempfile::tempdir()?;
-    println!("{}", environment::describe().await?);
+    let environment = environment::describe().await?;
+    println!("{environment}");
     let pool = best_pool(directory.path(), effort.connections).await?;
     let mut deciders = Vec::new();
     for (index, (contestant, keys, _)) in ENTRANTS.iter().enumerate() {
         let database = directory.path().join(format!("{index}.db"));
         deciders.push(Decider::open(*contestant, *keys, &database, pool).await?);
     }
-    println!(
+    let settings = format!(
         "{} tasks on {WORKERS} workers; {} interleaved rounds of {} s each; databases in the temporary folder\n\
          Each decision is timed, which is a good part of governor's own time.\n\
          tollgate: {LIMIT} in {WINDOW_SECONDS} s, on SqliteStore::open, all else by default\n\
@@ -87,6 +92,7 @@ async fn measure(effort: Effort) -> Result<()> {
         governed::settings(Quota::Endless),
         deciders[UPSERT].settings().await?,
     );
+    println!("{settings}");
 
     let mut rows = ENTRANTS.map(|(contestant, keys, tasks)| Row {
         label: label(contestant, keys, tasks, effort.connections),
@@ -109,7 +115,23 @@ async fn measure(effort: Effort) -> Result<()> {
     }
     println!("\n{}", report::table(&rows, WORDING));
     println!("\n{}", report::ratios(&rows, &RATIOS));
+    if effort.save {
+        results::save(NAME, &kept(environment, &settings, &rows))?;
+    }
     whole::run(effort, directory.path()).await
+}
+
+fn kept(environment: String, settings: &str, rows: &[Row]) -> Results {
+    Results {
+        environment,
+        settings: settings.lines().map(str::to_owned).collect(),
+        rows: rows.to_vec(),
+        comparisons: vec![Comparison {
+            figure: Figure::Rate,
+            ratios: RATIOS.to_vec(),
+        }],
+        remarks: Vec::new(),
+    }
 }
 
 impl Tasks {

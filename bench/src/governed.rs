@@ -1,19 +1,23 @@
 //! `tower_governor`, and `governor` without HTTP.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::Router;
+use governor::clock::QuantaInstant;
+use governor::middleware::RateLimitingMiddleware;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::Request;
-use tower_governor::governor::GovernorConfigBuilder;
+use tower_governor::governor::{GovernorConfig, GovernorConfigBuilder};
 use tower_governor::key_extractor::KeyExtractor;
 use tower_governor::{GovernorError, GovernorLayer};
 
 use crate::contestant::{Quota as Limited, WINDOW_SECONDS};
-use crate::keys;
+use crate::keys::{self, Keys};
+use crate::refusal;
+
+const NO_SUCH_QUOTA: &str = "tower_governor takes no such quota";
 
 /// How soon a unit comes back: at once, so that nothing is ever refused, or never while it is measured.
 fn period(quota: Limited) -> Duration {
@@ -44,25 +48,50 @@ pub(crate) fn settings(quota: Limited) -> String {
     format!("a burst of {burst}, 1 more each {period:?}, in memory, keyed by a String")
 }
 
-pub(crate) fn limit(router: Router, quota: Limited) -> Result<Router> {
+pub(crate) fn settings_with_headers(quota: Limited) -> String {
+    let refusals = match quota {
+        Limited::Endless => "",
+        Limited::One => ", refusals with the fields and the body of tollgate's",
+    };
+    format!("{}, use_headers(){refusals}", settings(quota))
+}
+
+/// As it is by default: its own answer to what it refuses.
+pub(crate) fn limit(router: Router, quota: Limited, filled: Keys) -> Result<Router> {
     let config = GovernorConfigBuilder::default()
         .period(period(quota))
         .burst_size(quota.limit())
         .key_extractor(HeaderKey)
         .finish()
-        .context("tower_governor takes no such quota")?;
-    Ok(router.layer(GovernorLayer::new(Arc::new(config))))
+        .context(NO_SUCH_QUOTA)?;
+    fill(&config, filled)?;
+    Ok(router.layer(GovernorLayer::new(config)))
 }
 
-pub(crate) fn limit_with_headers(router: Router, quota: Limited) -> Result<Router> {
+/// With as much told to the client as this crate does.
+pub(crate) fn limit_with_headers(router: Router, quota: Limited, filled: Keys) -> Result<Router> {
     let config = GovernorConfigBuilder::default()
         .period(period(quota))
         .burst_size(quota.limit())
         .key_extractor(HeaderKey)
         .use_headers()
         .finish()
-        .context("tower_governor takes no such quota")?;
-    Ok(router.layer(GovernorLayer::new(Arc::new(config))))
+        .context(NO_SUCH_QUOTA)?;
+    fill(&config, filled)?;
+    let layer = GovernorLayer::new(config);
+    Ok(router.layer(layer.error_handler(move |_| refusal::answer(quota.limit()))))
+}
+
+/// Counts one request of each key.
+fn fill<M>(config: &GovernorConfig<HeaderKey, M>, keys: Keys) -> Result<()>
+where
+    M: RateLimitingMiddleware<QuantaInstant>,
+{
+    for value in keys.values() {
+        let is_allowed = config.limiter().check_key(&value).is_ok();
+        ensure!(is_allowed, "tower_governor refuses a first request");
+    }
+    Ok(())
 }
 
 /// The limiter that `tower_governor` is built on.

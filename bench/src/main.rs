@@ -1,6 +1,7 @@
 //! The command line: what to measure, and for how long.
 
 mod child;
+mod contest;
 mod contestant;
 mod cpu;
 mod decider;
@@ -13,11 +14,16 @@ mod keys;
 mod load;
 mod measured;
 mod metering;
+mod ours;
+mod page;
 mod plots;
 mod pool;
 mod redis;
+mod refusal;
 mod report;
 mod response;
+mod results;
+mod scale;
 mod server;
 mod sizing;
 mod sliding;
@@ -26,7 +32,6 @@ mod turn;
 mod upsert;
 mod whole;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -35,7 +40,8 @@ use clap::{Parser, Subcommand};
 use self::contestant::{Contestant, Quota};
 use self::instructions::Subject as Counted;
 use self::keys::Keys;
-use self::load::Load;
+use self::load::{Load, Loaded};
+use self::server::SetUp;
 use self::sizing::Subject;
 
 /// Measures tollgate beside no limiter, `tower_governor`, one upsert per request, and one `INCR` in Redis.
@@ -51,6 +57,14 @@ enum Command {
     Http(Effort),
     /// The same, of keys that have used all they may: everything is refused.
     Refused(Effort),
+    /// The same as `http`, with more and fewer keys, connections and server processes.
+    Scale {
+        #[command(flatten)]
+        effort: ShortEffort,
+        /// Leaves out the points with more keys.
+        #[arg(long, default_value_t = MOST_KEYS)]
+        most_keys: u32,
+    },
     /// Asks each limiter for decisions, without HTTP.
     Decisions(Effort),
     /// Counts the instructions of one decision; needs valgrind.
@@ -71,6 +85,11 @@ enum Command {
         #[arg(long, default_value_t = 100_000)]
         keys: u32,
     },
+    /// Runs `http`, `refused`, `decisions` and `scale`, keeps what they measure, and writes the page on benchmarks. About 20
+    /// minutes.
+    All(Effort),
+    /// Writes the tables and plots of the page on benchmarks, of what was kept last.
+    Page,
     /// Draws the plots of the guide pages.
     Plots {
         /// Where to, instead of docs/images.
@@ -81,12 +100,8 @@ enum Command {
     #[command(hide = true)]
     Server {
         contestant: Contestant,
-        #[arg(long)]
-        database: PathBuf,
-        #[arg(long, default_value_t = 1)]
-        pool: u32,
-        #[arg(long)]
-        quota: Quota,
+        #[command(flatten)]
+        set_up: SetUp,
     },
     /// The process that `sizing` has for each subject: prints its sizes.
     #[command(hide = true)]
@@ -97,16 +112,21 @@ enum Command {
     },
     /// The process that `instructions` counts.
     #[command(hide = true)]
-    Counted { subject: Counted, keys: Keys },
+    Counted { subject: Counted, keys: u32 },
     /// The process that loads a server: prints what it measured.
     #[command(hide = true)]
     Load {
-        address: SocketAddr,
-        keys: Keys,
+        #[command(flatten)]
+        loaded: Loaded,
         #[command(flatten)]
         load: Load,
     },
 }
+
+const CONNECTIONS: usize = 64;
+const SHORT_ROUNDS: usize = 3;
+const SHORT_SECONDS: f64 = 1.5;
+const MOST_KEYS: u32 = 1_000_000;
 
 /// How much is measured.
 #[derive(Clone, Copy, clap::Args)]
@@ -118,34 +138,79 @@ struct Effort {
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Keep-alive connections, or tasks: each has one request under way at any time.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = CONNECTIONS)]
     connections: usize,
+    /// Keeps what was measured, for `page`.
+    #[arg(long)]
+    save: bool,
+}
+
+/// How much is measured at each of many points.
+#[derive(Clone, Copy, clap::Args)]
+struct ShortEffort {
+    /// Rounds; in each of them every contestant has its turn.
+    #[arg(long, default_value_t = SHORT_ROUNDS)]
+    rounds: usize,
+    /// Seconds of a turn.
+    #[arg(long, default_value_t = SHORT_SECONDS)]
+    seconds: f64,
+    /// Keeps what was measured, for `page`.
+    #[arg(long)]
+    save: bool,
+}
+
+impl From<ShortEffort> for Effort {
+    fn from(short: ShortEffort) -> Self {
+        let ShortEffort {
+            rounds,
+            seconds,
+            save,
+        } = short;
+        Self {
+            rounds,
+            seconds,
+            connections: CONNECTIONS,
+            save,
+        }
+    }
 }
 
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Http(effort) => http::run(checked(effort)?, Quota::Endless),
         Command::Refused(effort) => http::run(checked(effort)?, Quota::One),
+        Command::Scale { effort, most_keys } => scale::run(checked(effort.into())?, most_keys),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
         Command::Instructions => instructions::run(),
-        Command::Counted { subject, keys } => instructions::run_one(subject, keys),
+        Command::Counted { subject, keys } => instructions::run_one(subject, Keys::Of(keys)),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
         Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
         Command::Sizing { keys } => sizing::run(keys),
         Command::Sized { subject, keys } => sizing::run_one(subject, keys),
+        Command::All(effort) => all(effort),
+        Command::Page => page::run(),
         Command::Plots { folder } => plots::run(folder),
-        Command::Server {
-            contestant,
-            database,
-            pool,
-            quota,
-        } => server::run(contestant, &database, pool, quota),
-        Command::Load {
-            address,
-            keys,
-            load,
-        } => load::run(address, keys, load),
+        Command::Server { contestant, set_up } => server::run(contestant, set_up),
+        Command::Load { loaded, load } => load::run(&loaded, load),
     }
+}
+
+/// Everything that the page on benchmarks shows.
+fn all(effort: Effort) -> Result<()> {
+    let effort = checked(Effort {
+        save: true,
+        ..effort
+    })?;
+    http::run(effort, Quota::Endless)?;
+    http::run(effort, Quota::One)?;
+    decisions::run(effort)?;
+    let short = Effort {
+        rounds: effort.rounds.min(SHORT_ROUNDS),
+        seconds: effort.seconds.min(SHORT_SECONDS),
+        ..effort
+    };
+    scale::run(short, MOST_KEYS)?;
+    page::run()
 }
 
 fn checked(effort: Effort) -> Result<Effort> {

@@ -10,19 +10,34 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, http};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use crate::keys;
+use crate::keys::Keys;
+use crate::{keys, refusal};
 
 const PROGRAM: &str = "redis-server";
 /// A server that has not answered by then does not start.
 const ATTEMPTS: u32 = 100;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
-/// A server of its own, which ends with it, and one connection to it that all requests share: it pipelines what they ask.
+/// Starts the server, and ends it when standard input ends: also when whoever started it is killed.
+const GUARD: &str = r#""$0" "$@" </dev/null & read -r end; kill $!; wait"#;
+/// So many requests are sent at once to fill it.
+const PIPELINED: usize = 1_000;
+/// What is not measured may take so long; each request has the client's own deadline.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server, and one connection to it that all requests share: it pipelines what they ask.
 pub(crate) struct Redis {
-    process: Child,
+    /// Of the one who has started it.
+    started: Option<Started>,
     port: u16,
+}
+
+struct Started {
+    guard: Child,
+    process: u32,
 }
 
 impl Redis {
@@ -35,55 +50,108 @@ impl Redis {
         version.is_ok_and(|status| status.success())
     }
 
-    /// Starts one that keeps nothing on disk.
-    pub(crate) fn start(folder: &Path) -> Result<Self> {
+    /// The one at a port, or a new one that keeps nothing on disk.
+    pub(crate) async fn of(port: Option<u16>, folder: &Path) -> Result<Self> {
+        if let Some(port) = port {
+            let started = None;
+            return Ok(Self { started, port });
+        }
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let process = Command::new(PROGRAM)
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, PROGRAM])
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])
             .current_dir(folder)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .context("redis-server did not start")?;
-        Ok(Self { process, port })
+        let mut started = Started { guard, process: 0 };
+        let mut redis = Self {
+            started: None,
+            port,
+        };
+        let info = info(&mut redis.connect_patiently().await?).await?;
+        let process = value(&info, "process_id").context("a Redis without a process")?;
+        started.process = process.parse()?;
+        redis.started = Some(started);
+        Ok(redis)
     }
 
-    pub(crate) fn process(&self) -> u32 {
-        self.process.id()
+    /// The process that it has started.
+    pub(crate) fn process(&self) -> Option<u32> {
+        Some(self.started.as_ref()?.process)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As anybody connects.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
+        self.connect_with(&AsyncConnectionConfig::new()).await
+    }
+
+    async fn connect_patiently(&self) -> Result<MultiplexedConnection> {
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        self.connect_with(&patient).await
+    }
+
+    async fn connect_with(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))?;
         for _ in 0..ATTEMPTS {
-            if let Ok(connection) = client.get_multiplexed_async_connection().await {
+            let connection = client
+                .get_multiplexed_async_connection_with_config(config)
+                .await;
+            if let Ok(connection) = connection {
                 return Ok(connection);
             }
             tokio::time::sleep(BETWEEN_ATTEMPTS).await;
         }
         anyhow::bail!("redis-server does not answer")
     }
-}
 
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    /// Counts one request of each key.
+    pub(crate) async fn fill(&self, keys: Keys) -> Result<()> {
+        let mut connection = self.connect_patiently().await?;
+        for values in keys.values().chunks(PIPELINED) {
+            let mut pipeline = redis::pipe();
+            for value in values {
+                pipeline.cmd("INCR").arg(value).ignore();
+            }
+            pipeline.exec_async(&mut connection).await?;
+        }
+        Ok(())
+    }
+
+    /// What the server says of itself.
+    pub(crate) async fn settings(&self) -> Result<String> {
+        let info = info(&mut self.connect_patiently().await?).await?;
+        let version = value(&info, "redis_version").unwrap_or("of an unknown version");
+        Ok(format!(
+            "redis-server {version} on loopback, nothing on disk, one multiplexed connection for each process; its CPU is in that of the server"
+        ))
     }
 }
 
-/// What the server says of itself.
-pub(crate) async fn settings(mut connection: MultiplexedConnection) -> Result<String> {
-    let info: String = redis::cmd("INFO")
+impl Drop for Started {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+async fn info(connection: &mut MultiplexedConnection) -> Result<String> {
+    let info = redis::cmd("INFO")
         .arg("server")
-        .query_async(&mut connection)
+        .query_async(connection)
         .await?;
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
-    let version = version.unwrap_or("of an unknown version");
-    Ok(format!(
-        "redis-server {version} on loopback, nothing on disk, one multiplexed connection; its CPU is in that of the server"
-    ))
+    Ok(info)
+}
+
+fn value<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// Puts an `INCR` in front of the router. The window is that of the run, so it needs no expiry.
@@ -106,7 +174,7 @@ async fn charge(
         .await;
     match used {
         Ok(used) if used <= i64::from(limit) => next.run(request).await,
-        Ok(_) => http::StatusCode::TOO_MANY_REQUESTS.into_response(),
+        Ok(_) => refusal::answer(limit),
         Err(_) => http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }

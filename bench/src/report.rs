@@ -2,23 +2,49 @@
 
 use std::fmt::Write;
 
+use serde::{Deserialize, Serialize};
+
 use crate::measured::Measured;
 
 /// The share of all CPUs above which other processes disturb what is measured.
 const BUSY: f64 = 0.05;
 
 /// A contestant's row: a turn for each round.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) label: String,
     pub(crate) turns: Vec<Measured>,
 }
 
-/// A ratio of two rows' rates, and what it should be at least.
-#[derive(Clone, Copy)]
+/// A ratio of two rows, and what it should be: at least that of their rates, at most that of all else.
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) of: usize,
     pub(crate) to: usize,
     pub(crate) target: Option<f64>,
+}
+
+/// What two rows are compared by.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Figure {
+    Rate,
+    Cpu,
+    P99,
+}
+
+/// Ratios by one figure.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Comparison {
+    pub(crate) figure: Figure,
+    pub(crate) ratios: Vec<Ratio>,
+}
+
+/// What a ratio was in the rounds.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) median: f64,
+    pub(crate) lowest: f64,
+    pub(crate) highest: f64,
 }
 
 /// What the numbers of a table are about.
@@ -99,30 +125,89 @@ pub(crate) fn warnings(rows: &[&Row]) -> String {
     text
 }
 
-/// The ratios, each the median of the rounds' own ratios, beside its target.
+/// The ratios of rates, each the median of the rounds' own ratios, beside its target.
 pub(crate) fn ratios(rows: &[Row], ratios: &[Ratio]) -> String {
+    ratios_by(Figure::Rate, rows, ratios)
+}
+
+/// The same of any figure.
+pub(crate) fn ratios_by(figure: Figure, rows: &[Row], ratios: &[Ratio]) -> String {
     let width = 2 * label_width(rows) + 3;
     let mut text = format!(
-        "{:width$}  {:>7}  {:>15}  {:>6}",
-        "ratios of rates", "median", "rounds", "target"
+        "{:width$}  {:>7}  {:>15}  {:>7}",
+        format!("ratios of {}", figure.label()),
+        "median",
+        "rounds",
+        "target"
     );
     for ratio in ratios {
         let (of, to) = (&rows[ratio.of], &rows[ratio.to]);
         let label = format!("{} / {}", of.label, to.label);
-        let found = of.ratios_to(to);
-        let median = median(&found);
-        let range = format!(
-            "{} to {}",
-            digits(found.iter().copied().fold(f64::INFINITY, f64::min)),
-            digits(found.iter().copied().fold(0.0, f64::max))
-        );
-        let _ = write!(text, "\n{label:width$}  {:>7}  {range:>15}", digits(median));
+        let Some(found) = of.compare(to, figure) else {
+            let _ = write!(text, "\n{label:width$}  {:>7}", "-");
+            continue;
+        };
+        let (median, range) = (digits(found.median), found.range());
+        let _ = write!(text, "\n{label:width$}  {median:>7}  {range:>15}");
         if let Some(target) = ratio.target {
-            let verdict = if median >= target { "met" } else { "NOT MET" };
-            let _ = write!(text, "  {target:>6.2}  {verdict}");
+            let sign = figure.sign();
+            let verdict = if figure.is_met(found.median, target) {
+                "met"
+            } else {
+                "NOT MET"
+            };
+            let _ = write!(text, "  {sign} {target:>4.2}  {verdict}");
         }
     }
     text
+}
+
+impl Figure {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Rate => "rates",
+            Self::Cpu => "server CPU per request",
+            Self::P99 => "p99",
+        }
+    }
+
+    /// What is between a ratio and its target.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::Rate => ">=",
+            Self::Cpu | Self::P99 => "<=",
+        }
+    }
+
+    pub(crate) fn is_met(self, found: f64, target: f64) -> bool {
+        match self {
+            Self::Rate => found >= target,
+            Self::Cpu | Self::P99 => found <= target,
+        }
+    }
+
+    fn of(self, turn: &Measured) -> Option<f64> {
+        match self {
+            Self::Rate => Some(turn.per_second),
+            Self::Cpu => turn.cpu_micros,
+            Self::P99 => Some(turn.p99_micros),
+        }
+    }
+}
+
+impl Found {
+    fn of(ratios: &[f64]) -> Option<Self> {
+        (!ratios.is_empty()).then(|| Self {
+            median: median(ratios),
+            lowest: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            highest: ratios.iter().copied().fold(0.0, f64::max),
+        })
+    }
+
+    /// From which ratio to which.
+    pub(crate) fn range(self) -> String {
+        format!("{} to {}", digits(self.lowest), digits(self.highest))
+    }
 }
 
 impl Row {
@@ -130,11 +215,21 @@ impl Row {
         median(&self.turns.iter().map(value).collect::<Vec<_>>())
     }
 
+    /// What this row is to another one, by the ratios of each round.
+    pub(crate) fn compare(&self, other: &Self, figure: Figure) -> Option<Found> {
+        Found::of(&self.ratios_by(other, figure))
+    }
+
     /// The ratio of this row's rate to that of another, in each round.
     pub(crate) fn ratios_to(&self, other: &Self) -> Vec<f64> {
+        self.ratios_by(other, Figure::Rate)
+    }
+
+    /// The same of any figure, where both are known.
+    fn ratios_by(&self, other: &Self, figure: Figure) -> Vec<f64> {
         let pairs = self.turns.iter().zip(&other.turns);
         pairs
-            .map(|(turn, other)| turn.per_second / other.per_second)
+            .filter_map(|(turn, other)| Some(figure.of(turn)? / figure.of(other)?))
             .collect()
     }
 
@@ -144,7 +239,7 @@ impl Row {
     }
 
     /// The median of what is known, if it is.
-    fn known(&self, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    pub(crate) fn known(&self, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
         let known: Vec<_> = self.turns.iter().filter_map(value).collect();
         (!known.is_empty()).then(|| median(&known))
     }
@@ -163,7 +258,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 /// A ratio, with digits left when it is a small one.
-fn digits(ratio: f64) -> String {
+pub(crate) fn digits(ratio: f64) -> String {
     if ratio < 0.1 {
         format!("{ratio:.4}")
     } else {
@@ -185,5 +280,39 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+    #[test]
+    fn rows_are_compared_round_by_round() {
+        let row = |rates: [f64; 3]| Row {
+            label: String::new(),
+            turns: rates.map(turn).to_vec(),
+        };
+        let (of, to) = (row([100.0, 220.0, 90.0]), row([50.0, 200.0, 100.0]));
+        let found = of.compare(&to, Figure::Rate).map(Found::range);
+        assert_eq!(found.as_deref(), Some("0.90 to 2.00"));
+        let median = of.compare(&to, Figure::Rate).map(|found| found.median);
+        assert_eq!(median.map(digits).as_deref(), Some("1.10"));
+        // Nobody has told the CPU.
+        assert!(of.compare(&to, Figure::Cpu).is_none());
+    }
+
+    #[test]
+    fn a_rate_should_be_high_and_all_else_low() {
+        assert!(Figure::Rate.is_met(1.0, 1.0) && !Figure::Rate.is_met(0.99, 1.0));
+        assert!(Figure::P99.is_met(1.0, 1.0) && !Figure::P99.is_met(1.01, 1.0));
+        assert!(Figure::Cpu.is_met(0.9, 1.0) && !Figure::Cpu.is_met(1.1, 1.0));
+    }
+
+    fn turn(per_second: f64) -> Measured {
+        Measured {
+            count: 1,
+            failed: 0,
+            per_second,
+            p50_micros: 1.0,
+            p99_micros: 1.0,
+            cpu_micros: None,
+            loader_cpu_micros: None,
+            share_of_others: None,
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The server process: one contestant in front of a hello-world handler.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -17,45 +18,61 @@ use crate::redis::Redis;
 /// The runtime's threads, the same for every contestant.
 pub(crate) const WORKERS: usize = 2;
 
+/// How a server is set up.
+#[derive(Clone, clap::Args)]
+pub(crate) struct SetUp {
+    /// What those that count in a file count in.
+    #[arg(long)]
+    pub(crate) database: PathBuf,
+    /// The connections of the upsert's pool.
+    #[arg(long)]
+    pub(crate) pool: u32,
+    #[arg(long)]
+    pub(crate) quota: Quota,
+    /// So many keys have had a request before the first one comes.
+    #[arg(long)]
+    pub(crate) filled: u32,
+    /// The port of the Redis that another server has started.
+    #[arg(long)]
+    pub(crate) redis: Option<u16>,
+}
+
 /// What the server prints when it is there, as a line of JSON.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Hello {
-    pub(crate) address: std::net::SocketAddr,
+    pub(crate) address: SocketAddr,
     pub(crate) settings: String,
-    /// Another process that has a part in each request.
+    /// Another process that has a part in each request, and that this one has started.
     pub(crate) helper: Option<u32>,
+    /// The port of the Redis that it uses.
+    pub(crate) redis: Option<u16>,
 }
 
 /// Serves until standard input ends: also when whoever started it is gone.
-pub(crate) fn run(contestant: Contestant, database: &Path, pool: u32, quota: Quota) -> Result<()> {
+pub(crate) fn run(contestant: Contestant, set_up: SetUp) -> Result<()> {
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
         .build()?;
     // Spawned, so that accepting is done by a worker like all else.
-    let database = database.to_owned();
-    runtime.block_on(async move { tokio::spawn(serve(contestant, database, pool, quota)).await })?
+    runtime.block_on(async move { tokio::spawn(serve(contestant, set_up)).await })?
 }
 
-async fn serve(
-    contestant: Contestant,
-    database: std::path::PathBuf,
-    pool: u32,
-    quota: Quota,
-) -> Result<()> {
-    let entrant = contestant.enter(&database, pool, quota).await?;
+async fn serve(contestant: Contestant, set_up: SetUp) -> Result<()> {
+    let stopped = stopped();
+    let entrant = contestant.enter(&set_up).await?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let hello = Hello {
         address: listener.local_addr()?,
         settings: entrant.settings,
-        helper: entrant.redis.as_ref().map(Redis::process),
+        helper: entrant.redis.as_ref().and_then(Redis::process),
+        redis: entrant.redis.as_ref().map(Redis::port),
     };
     println!("{}", serde_json::to_string(&hello)?);
     let listener = listener.tap_io(|stream| {
         // Without it a response may wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
     });
-    let stopped = stopped();
     let router = entrant.router;
     tokio::select! {
         result = async { axum::serve(listener, router).await } => result?,

@@ -29,7 +29,7 @@ pub(crate) async fn take(askers: Vec<impl Asker>, seconds: f64) -> Result<Measur
     }
     let mut measured = total.finish(start.elapsed());
     let used = cpu.used();
-    measured.cpu_micros = measured.micros_each(used.by_process);
+    measured.cpu_micros = measured.micros_each(used.by_processes);
     measured.set_share_of_others(used.share_of_machine);
     Ok(measured)
 }

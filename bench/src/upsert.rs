@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, http};
 use sqlx::{Row, SqlitePool};
 
-use crate::{keys, pool};
+use crate::keys::Keys;
+use crate::{keys, pool, refusal};
 
 /// As this crate's table, without what it keeps beside the count.
 const CREATE: &str = "
@@ -26,6 +27,13 @@ const UPSERT: &str = "
 INSERT INTO windows (policy, key, window_start, used) VALUES ('bench', $1, 0, 1)
 ON CONFLICT (policy, key, window_start) DO UPDATE SET used = used + 1
 RETURNING used
+";
+
+/// What the upsert makes of the first request of each key.
+const FILL: &str = "
+WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number + 1 < $1)
+INSERT INTO windows (policy, key, window_start, used)
+SELECT 'bench', printf('client-%0*d', $2, number), 0, 1 FROM numbers
 ";
 
 /// A pool, with the table.
@@ -46,6 +54,16 @@ impl Upsert {
         let rows = sqlx::query(UPSERT).bind(key).fetch_all(&self.pool).await?;
         let row = rows.first().context("an upsert returned no row")?;
         Ok(row.try_get::<i64, _>(0)? <= i64::from(limit))
+    }
+
+    /// Counts one request of each key.
+    pub(crate) async fn fill(&self, keys: Keys) -> Result<()> {
+        if keys.count() > 0 {
+            let digits = i64::try_from(keys.digits())?;
+            let fill = sqlx::query(FILL).bind(i64::from(keys.count())).bind(digits);
+            fill.execute(&self.pool).await?;
+        }
+        Ok(())
     }
 
     /// The settings that hold, as SQLite tells them.
@@ -70,7 +88,7 @@ async fn charge(
     };
     match upsert.is_allowed(key, limit).await {
         Ok(true) => next.run(request).await,
-        Ok(false) => http::StatusCode::TOO_MANY_REQUESTS.into_response(),
+        Ok(false) => refusal::answer(limit),
         Err(_) => http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }

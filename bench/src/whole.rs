@@ -39,7 +39,10 @@ pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<()> {
             rounds.push(nanos_each(decider.clone(), effort.seconds).await?);
         }
     }
-    println!("\n{:30}  {:>8}  {:>8}", "1 task, timed as a whole", "ns", "target");
+    println!(
+        "\n{:30}  {:>8}  {:>8}",
+        "1 task, timed as a whole", "ns", "target"
+    );
     for ((contestant, keys), mut rounds) in ENTRANTS.into_iter().zip(rounds) {
         rounds.sort_by(f64::total_cmp);
         let median = rounds[rounds.len() / 2];

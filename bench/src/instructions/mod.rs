@@ -47,7 +47,7 @@ fn in_a_process(subject: Subject, keys: Keys) -> Result<u64> {
         .arg(format!("--toggle-collect={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", counts.display()))
         .arg(env::current_exe()?)
-        .args(["counted", &subject.argument(), keys.argument()])
+        .args(["counted", &subject.argument(), &keys.count().to_string()])
         .stdin(Stdio::null())
         .status()
         .context("valgrind is not here: install it, it counts the instructions")?;
@@ -68,6 +68,8 @@ pub(crate) fn run_one(subject: Subject, keys: Keys) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let database: &Path = &directory.path().join("counted.db");
     // The callers' thread is this one: what is counted waits for nothing.
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(subject::count(subject, keys, database, DECISIONS))
 }

@@ -122,7 +122,11 @@ pub(super) async fn count(
                 async { Ok(called.await.map(drop)?) }
             })
             .await?;
-            let expected = if subject == Subject::LayerLease { 200 } else { 429 };
+            let expected = if subject == Subject::LayerLease {
+                200
+            } else {
+                429
+            };
             count_these(decisions, || {
                 status(&mut service, &values[picker.pick()]) == Some(expected)
             })

@@ -4,9 +4,8 @@ use std::fmt::Write;
 
 use super::requests::LENGTH;
 use super::shown::{LIMIT, Shown, WINDOW_MILLIS};
+use super::svg::{Style, Svg, WIDTH};
 
-/// As wide as pages show it.
-const WIDTH: f64 = 800.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 20.0;
 
@@ -26,19 +25,10 @@ const TICKS_GAP: f64 = 6.0;
 /// Twice the limit.
 const HIGHEST: u32 = 2 * LIMIT;
 
-/// Its own background, so that it can be read on any page; dark where the reader prefers that.
-const STYLE: &str = "
-  text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif; fill: #1f2328 }
-  .heading { font-size: 17px; font-weight: 600 }
-  .name { font-size: 14px; font-weight: 600 }
-  .code { font: 13px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; font-weight: 400 }
-  .note { fill: #59636e }
+const STYLE: Style = Style {
+    light: "
   .over { fill: #c21c2c }
   .remark { paint-order: stroke; stroke: #f6f8fa; stroke-width: 5px; stroke-linejoin: round }
-  .end { text-anchor: end }
-  .middle { text-anchor: middle }
-  .page { fill: #ffffff; stroke: #d1d9e0 }
-  .chart { fill: #f6f8fa }
   .boundary { stroke: #c3cbd3 }
   .limit { stroke: #59636e; stroke-dasharray: 5 4 }
   .request { stroke: #1f2328 }
@@ -46,14 +36,10 @@ const STYLE: &str = "
   .refused { stroke: #eba79b; stroke-width: 1.5 }
   .count { fill: none; stroke: #0860ca; stroke-width: 1.5 }
   .area { fill: #0860ca; fill-opacity: 0.16 }
-  .excess { fill: #c21c2c; fill-opacity: 0.5 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3 }
-    .note { fill: #9ba4ae }
+  .excess { fill: #c21c2c; fill-opacity: 0.5 }",
+    dark: "
     .over { fill: #ff8d85 }
     .remark { stroke: #151b23 }
-    .page { fill: #0d1117; stroke: #3d444d }
-    .chart { fill: #151b23 }
     .boundary { stroke: #3d444d }
     .limit { stroke: #9ba4ae }
     .request { stroke: #e6edf3 }
@@ -61,21 +47,15 @@ const STYLE: &str = "
     .refused { stroke: #84473f }
     .count { stroke: #58a6ff }
     .area { fill: #58a6ff; fill-opacity: 0.2 }
-    .excess { fill: #f85149; fill-opacity: 0.6 }
-  }
-";
+    .excess { fill: #f85149; fill-opacity: 0.6 }",
+};
 
 /// Draws what each algorithm made of the requests.
 pub(super) fn draw(requests: &[i64], shown: &[Shown]) -> String {
     let panels_end = PANELS_Y + PANEL_STEP * shown.len() as f64;
     let mut svg = Svg::new(panels_end + 26.0);
     svg.describe(requests, shown);
-    svg.put(format_args!("<style>{STYLE}</style>"));
-    svg.put(format_args!(
-        r#"<rect class="page" x="0.5" y="0.5" width="{}" height="{}" rx="6"/>"#,
-        WIDTH - 1.0,
-        svg.height - 1.0
-    ));
+    svg.page(STYLE);
     svg.text(
         LEFT,
         TITLE_Y,
@@ -91,40 +71,7 @@ pub(super) fn draw(requests: &[i64], shown: &[Shown]) -> String {
     svg.finish()
 }
 
-struct Svg {
-    text: String,
-    height: f64,
-}
-
 impl Svg {
-    fn new(height: f64) -> Self {
-        let text = format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title desc">"#
-        );
-        Self { text, height }
-    }
-
-    fn put(&mut self, line: std::fmt::Arguments<'_>) {
-        let _ = write!(self.text, "\n{line}");
-    }
-
-    fn finish(self) -> String {
-        self.text + "\n</svg>\n"
-    }
-
-    fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
-        self.put(format_args!(
-            r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{text}</text>"#
-        ));
-    }
-
-    fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
-        let ((x1, y1), (x2, y2)) = (from, to);
-        self.put(format_args!(
-            r#"<path class="{class}" d="M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}"/>"#
-        ));
-    }
-
     fn ticks(&mut self, class: &str, instants: &[i64], y: f64, height: f64) {
         let tick = |at: &i64| format!("M{:.1} {y:.1}v{height:.1}", x(*at));
         let path: String = instants.iter().map(tick).collect();
@@ -132,9 +79,9 @@ impl Svg {
     }
 
     fn describe(&mut self, requests: &[i64], shown: &[Shown]) {
-        self.put(format_args!(
-            r#"<title id="title">The same requests under four algorithms, each with a limit of {LIMIT} in 60 seconds</title>"#
-        ));
+        let title = format!(
+            "The same requests under four algorithms, each with a limit of {LIMIT} in 60 seconds"
+        );
         let mut description = format!(
             "{} requests in five and a half minutes: ten right before a window's end and ten right after it, ten more half a \
              minute later, one each second for two minutes, and fifteen at once after a rest.",
@@ -143,7 +90,7 @@ impl Svg {
         for shown in shown {
             let _ = write!(description, " {}: {}.", shown.code, summary(shown));
         }
-        self.put(format_args!(r#"<desc id="desc">{description}</desc>"#));
+        self.told_as(&title, &description);
     }
 
     fn legend(&mut self, y: f64) {

@@ -1,0 +1,118 @@
+//! What was to be reached, and what was: the first table of the page.
+
+use std::fmt::Write;
+
+use super::tables::{head, sign};
+use crate::contest::{
+    self, Entrant, GOVERNOR, GOVERNOR_MANY, REDIS, REDIS_MANY, SLIDING, TOLLGATE, TOLLGATE_MANY,
+    UNLEASED_MANY, UPSERT, UPSERT_MANY,
+};
+use crate::report::{Figure, digits};
+use crate::results::Results;
+
+/// A line: its name, the figure, and the two who are compared, with one key and with many.
+type Line = (
+    &'static str,
+    Figure,
+    Option<(Entrant, Entrant)>,
+    Option<(Entrant, Entrant)>,
+);
+
+const OF_GOVERNOR: (Entrant, Entrant) = (TOLLGATE, GOVERNOR);
+const OF_GOVERNOR_MANY: (Entrant, Entrant) = (TOLLGATE_MANY, GOVERNOR_MANY);
+
+const LINES: [Line; 7] = [
+    (
+        "throughput, of tower_governor's (in memory)",
+        Figure::Rate,
+        Some(OF_GOVERNOR),
+        Some(OF_GOVERNOR_MANY),
+    ),
+    (
+        "server CPU per request, of tower_governor's",
+        Figure::Cpu,
+        Some(OF_GOVERNOR),
+        Some(OF_GOVERNOR_MANY),
+    ),
+    (
+        "p99, of tower_governor's",
+        Figure::P99,
+        Some(OF_GOVERNOR),
+        Some(OF_GOVERNOR_MANY),
+    ),
+    (
+        "throughput, of Redis `INCR` per request",
+        Figure::Rate,
+        Some((TOLLGATE, REDIS)),
+        Some((TOLLGATE_MANY, REDIS_MANY)),
+    ),
+    (
+        "throughput, of one sqlx upsert per request",
+        Figure::Rate,
+        Some((TOLLGATE, UPSERT)),
+        Some((TOLLGATE_MANY, UPSERT_MANY)),
+    ),
+    (
+        "leases off: throughput, of Redis `INCR` per request",
+        Figure::Rate,
+        None,
+        Some((UNLEASED_MANY, REDIS_MANY)),
+    ),
+    (
+        "exact sliding window: throughput, of tower_governor's",
+        Figure::Rate,
+        Some((SLIDING, GOVERNOR)),
+        None,
+    ),
+];
+
+pub(super) fn table(http: &Results, refused: &Results) -> String {
+    let mut text = head(&[
+        "tollgate on a SQLite file",
+        "one key",
+        "10,000 keys",
+        "refused, one key",
+    ]);
+    for (name, figure, one, many) in LINES {
+        let cells = [
+            cell(http, figure, one),
+            cell(http, figure, many),
+            cell(refused, figure, one),
+        ];
+        let _ = write!(text, "\n| {name} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// What was found, with its target, bold where that was missed.
+fn cell(results: &Results, figure: Figure, pair: Option<(Entrant, Entrant)>) -> String {
+    let found = pair.and_then(|(of, to)| found(results, figure, of, to));
+    let Some((median, target)) = found else {
+        return String::new();
+    };
+    let median_text = digits(median);
+    match target {
+        Some(target) if figure.is_met(median, target) => {
+            format!("{median_text} ({} {target:.2})", sign(figure))
+        }
+        Some(target) => format!("**{median_text}** ({} {target:.2})", sign(figure)),
+        None => median_text,
+    }
+}
+
+/// The median of a ratio, and its target.
+fn found(
+    results: &Results,
+    figure: Figure,
+    of: Entrant,
+    to: Entrant,
+) -> Option<(f64, Option<f64>)> {
+    let by = results.comparisons.iter().find(|by| by.figure == figure)?;
+    let labels = [contest::label(of), contest::label(to)];
+    let is_it = |ratio: &&crate::report::Ratio| {
+        [ratio.of, ratio.to].map(|row| &results.rows[row].label) == labels.each_ref()
+    };
+    let ratio = by.ratios.iter().find(is_it)?;
+    let found = results.rows[ratio.of].compare(&results.rows[ratio.to], figure)?;
+    Some((found.median, ratio.target))
+}
