@@ -115,10 +115,15 @@ async fn measure(effort: Effort) -> Result<()> {
     }
     println!("\n{}", report::table(&rows, WORDING));
     println!("\n{}", report::ratios(&rows, &RATIOS));
+    let wholes = whole::run(effort, directory.path()).await?;
     if effort.save {
-        results::save(NAME, &kept(environment, &settings, &rows))?;
+        let results = Results {
+            wholes,
+            ..kept(environment, &settings, &rows)
+        };
+        results::save(NAME, &results)?;
     }
-    whole::run(effort, directory.path()).await
+    Ok(())
 }
 
 fn kept(environment: String, settings: &str, rows: &[Row]) -> Results {
@@ -131,6 +136,7 @@ fn kept(environment: String, settings: &str, rows: &[Row]) -> Results {
             ratios: RATIOS.to_vec(),
         }],
         remarks: Vec::new(),
+        wholes: Vec::new(),
     }
 }
 

@@ -77,6 +77,7 @@ pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
             rows,
             comparisons,
             remarks,
+            wholes: Vec::new(),
         };
         results::save(quota.command(), &results)?;
     }

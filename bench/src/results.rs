@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::report::{Comparison, Row};
+use crate::whole::Whole;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results");
 
@@ -23,6 +24,9 @@ pub(crate) struct Results {
     pub(crate) comparisons: Vec<Comparison>,
     /// What is to be said of the numbers.
     pub(crate) remarks: Vec<String>,
+    /// Decisions that were timed as a whole.
+    #[serde(default)]
+    pub(crate) wholes: Vec<Whole>,
 }
 
 /// Keeps what a command has measured.

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use tokio::task::coop;
 
 use crate::Effort;
 use crate::contestant::Contestant;
 use crate::decider::Decider;
 use crate::keys::{Keys, Picker};
+use crate::report::median;
 
 /// What a decision in memory may take.
 const TARGET_NANOS: f64 = 200.0;
@@ -23,8 +25,24 @@ const ENTRANTS: [(Contestant, Keys); 4] = [
     (Contestant::Tollgate, Keys::Many),
 ];
 
+/// What a decision took in the rounds.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Whole {
+    pub(crate) label: String,
+    /// Nanoseconds, one for each round.
+    nanos: Vec<f64>,
+    /// What they should be at most.
+    pub(crate) target: Option<f64>,
+}
+
+impl Whole {
+    pub(crate) fn nanos(&self) -> f64 {
+        median(&self.nanos)
+    }
+}
+
 /// Measures in one task, and prints what was found.
-pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<()> {
+pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<Vec<Whole>> {
     let mut deciders = Vec::new();
     for (index, (contestant, keys)) in ENTRANTS.into_iter().enumerate() {
         let database = folder.join(format!("whole-{index}.db"));
@@ -43,21 +61,28 @@ pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<()> {
         "\n{:30}  {:>8}  {:>8}",
         "1 task, timed as a whole", "ns", "target"
     );
-    for ((contestant, keys), mut rounds) in ENTRANTS.into_iter().zip(rounds) {
-        rounds.sort_by(f64::total_cmp);
-        let median = rounds[rounds.len() / 2];
-        let name = match contestant {
-            Contestant::Governor => "governor",
-            other => other.label(),
+    let mut wholes = Vec::new();
+    for ((contestant, keys), nanos) in ENTRANTS.into_iter().zip(rounds) {
+        let whole = Whole {
+            label: label(contestant, keys),
+            nanos,
+            target: (contestant == Contestant::Tollgate).then_some(TARGET_NANOS),
         };
-        let label = format!("{name}, {}", keys.label());
-        let target = match contestant {
-            Contestant::Tollgate => format!("{TARGET_NANOS:.0}"),
-            _ => "-".to_owned(),
-        };
-        println!("{label:30}  {median:>8.0}  {target:>8}");
+        let target = whole.target.map(|target| format!("{target:.0}"));
+        let target = target.as_deref().unwrap_or("-");
+        println!("{:30}  {:>8.0}  {target:>8}", whole.label, whole.nanos());
+        wholes.push(whole);
     }
-    Ok(())
+    Ok(wholes)
+}
+
+/// What the row of one is called.
+pub(crate) fn label(contestant: Contestant, keys: Keys) -> String {
+    let name = match contestant {
+        Contestant::Governor => "governor",
+        other => other.label(),
+    };
+    format!("{name}, {}", keys.label())
 }
 
 /// Has a task ask for one decision after the other.

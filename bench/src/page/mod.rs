@@ -40,7 +40,7 @@ fn written(page: &str) -> Result<String> {
         page = blocks::put(&page, name, &text)?;
         Ok(())
     };
-    put("targets", summary::table(&http, &refused))?;
+    put("targets", summary::table(&http, &refused, &decisions))?;
     put("machine", tables::code(&[&http.environment]))?;
     for (name, unit, results) in [
         ("http", "req/s", &http),
@@ -54,6 +54,7 @@ fn written(page: &str) -> Result<String> {
         put(&format!("{name} table"), tables::rows(&results.rows, unit))?;
         put(&format!("{name} ratios"), tables::ratios(results))?;
     }
+    put("decisions whole", tables::wholes(&decisions.wholes))?;
     put("scale settings", tables::settings(&scale.settings))?;
     for axis in Axis::ALL {
         put(

@@ -7,8 +7,11 @@ use crate::contest::{
     self, Entrant, GOVERNOR, GOVERNOR_MANY, REDIS, REDIS_MANY, SLIDING, TOLLGATE, TOLLGATE_MANY,
     UNLEASED_MANY, UPSERT, UPSERT_MANY,
 };
+use crate::contestant::Contestant;
+use crate::keys::Keys;
 use crate::report::{Figure, digits};
 use crate::results::Results;
+use crate::whole;
 
 /// A line: its name, the figure, and the two who are compared, with one key and with many.
 type Line = (
@@ -66,7 +69,7 @@ const LINES: [Line; 7] = [
     ),
 ];
 
-pub(super) fn table(http: &Results, refused: &Results) -> String {
+pub(super) fn table(http: &Results, refused: &Results, decisions: &Results) -> String {
     let mut text = head(&[
         "tollgate on a SQLite file",
         "one key",
@@ -81,7 +84,26 @@ pub(super) fn table(http: &Results, refused: &Results) -> String {
         ];
         let _ = write!(text, "\n| {name} | {} |", cells.join(" | "));
     }
+    let [one, many] = [Keys::One, Keys::Many].map(|keys| nanos(decisions, keys));
+    let _ = write!(
+        text,
+        "\n| a decision in memory without HTTP, ns | {one} | {many} |  |"
+    );
     text
+}
+
+/// What a decision took, with its target, bold where that was missed.
+fn nanos(decisions: &Results, keys: Keys) -> String {
+    let label = whole::label(Contestant::Tollgate, keys);
+    let whole = decisions.wholes.iter().find(|whole| whole.label == label);
+    let Some((nanos, target)) = whole.and_then(|whole| Some((whole.nanos(), whole.target?))) else {
+        return String::new();
+    };
+    if nanos <= target {
+        format!("{nanos:.0} (≤ {target:.0})")
+    } else {
+        format!("**{nanos:.0}** (≤ {target:.0})")
+    }
 }
 
 /// What was found, with its target, bold where that was missed.

@@ -7,6 +7,7 @@ use crate::keys::grouped;
 use crate::report::{Figure, Row, digits, warnings};
 use crate::results::Results;
 use crate::scale::{Axis, CONTESTANTS, Scale};
+use crate::whole::Whole;
 
 /// Lines as they were printed.
 pub(super) fn code(lines: &[&str]) -> String {
@@ -85,6 +86,15 @@ pub(super) fn ratios(results: &Results) -> String {
     text
 }
 
+/// Decisions that were timed as a whole.
+pub(super) fn wholes(wholes: &[Whole]) -> String {
+    let mut text = head(&["one task, medians", "ns"]);
+    for whole in wholes {
+        let _ = write!(text, "\n| {} | {:.0} |", whole.label, whole.nanos());
+    }
+    text
+}
+
 /// All contestants along an axis, folded up: the plots show the same.
 pub(super) fn axis(scale: &Scale, axis: Axis) -> String {
     let mut text = head(&[
@@ -121,7 +131,7 @@ pub(super) fn head(columns: &[&str]) -> String {
 }
 
 fn is_number(column: &str) -> bool {
-    column == "median" || column.ends_with("/s") || column.ends_with("µs")
+    column == "median" || column.ends_with("/s") || column.ends_with("µs") || column == "ns"
 }
 
 /// What is between a ratio and its target, as readers know it.
