@@ -92,6 +92,18 @@ impl Bench {
         while self.events.recv().await != Some(event) {}
     }
 
+    /// Has a charge hang in the backend. One whose deadline passes before it comes there is followed by another.
+    async fn hang(&mut self) -> Reply {
+        loop {
+            let mut reply = self.charge("hang");
+            tokio::select! {
+                biased;
+                () = self.until("charge") => return reply,
+                _ = &mut reply => {}
+            }
+        }
+    }
+
     fn batches(&self) -> Vec<Vec<String>> {
         self.remote.batches.lock().unwrap().clone()
     }
@@ -111,8 +123,7 @@ fn charge(key: &str) -> Charge {
 #[tokio::test]
 async fn what_comes_while_a_batch_is_written_makes_the_next_one() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let others: Vec<_> = ["a", "b", "c"].map(|key| bench.charge(key)).into();
     bench.remote.release.notify_one();
     first.await.unwrap();
@@ -128,8 +139,7 @@ async fn what_comes_while_a_batch_is_written_makes_the_next_one() {
 #[tokio::test]
 async fn a_panic_is_told_to_its_batch_and_ends_nothing() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let batch = ["a", "panic"].map(|key| bench.charge(key));
     bench.remote.release.notify_one();
     first.await.unwrap();
@@ -144,8 +154,7 @@ async fn a_panic_is_told_to_its_batch_and_ends_nothing() {
 async fn a_store_that_hangs_is_given_up_at_the_deadline_also_in_paused_time() {
     let mut bench = Bench::new();
     bench.engine.set_deadline(Duration::from_millis(20));
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let second = bench.charge("late");
     let looked = bench.engine.peek(charge("look"));
     for reply in [first, second, looked] {
@@ -169,8 +178,7 @@ async fn a_store_that_hangs_is_given_up_at_the_deadline_also_in_paused_time() {
 #[tokio::test]
 async fn what_was_taken_together_with_a_charge_that_hangs_is_not_late_either() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let second = bench.charge("hang");
     let looked = bench.engine.peek(charge("look"));
     let mut swept = Box::pin(bench.engine.sweep());
@@ -205,8 +213,7 @@ async fn paused_time_makes_no_charge_late() {
 #[tokio::test]
 async fn what_is_cancelled_before_its_batch_is_not_charged() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let kept = bench.charge("kept");
     drop(bench.charge("cancelled"));
     let last = bench.charge("last");
@@ -220,8 +227,7 @@ async fn what_is_cancelled_before_its_batch_is_not_charged() {
 #[tokio::test]
 async fn a_full_queue_answers_at_once() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let waiting: Vec<_> = (0..QUEUE_LENGTH).map(|_| bench.charge("a")).collect();
     let mut beyond = bench.charge("beyond");
     let answer = beyond.take_ready();
@@ -239,8 +245,7 @@ async fn a_full_queue_answers_at_once() {
 #[tokio::test]
 async fn closing_writes_what_waits_and_ends_the_store() {
     let mut bench = Bench::new();
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     let waiting = bench.charge("a");
     let release = Arc::clone(&bench.remote);
     let (closed, ()) = tokio::join!(bench.engine.close(), async {

@@ -47,8 +47,7 @@ async fn after_failures_in_a_row_charges_are_answered_at_once_until_the_store_is
 async fn a_store_that_never_answers_is_not_waited_for_again_and_again() {
     let mut bench = Bench::new();
     bench.engine.set_deadline(Duration::from_millis(10));
-    let first = bench.charge("hang");
-    bench.until("charge").await;
+    let first = bench.hang().await;
     assert!(bench.until_open("late").await >= 2);
     first.await.unwrap_err();
     bench.remote.release.notify_one();
