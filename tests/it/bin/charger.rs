@@ -1,9 +1,10 @@
 //! A process that charges a key, for tests of several processes on one file.
 //!
-//! Arguments: the file, the policies, the instant in milliseconds, the tasks, the charges of each. Policies are written
-//! like `sliding:1000:60` and joined by commas: the word of the constructor, its numbers, of a token bucket the burst too;
-//! `unleased` is a fixed window without leases.
+//! Arguments: the file, the policies, joined by commas and written as `policies.rs` reads them, the instant in milliseconds, the
+//! tasks, the charges of each.
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer.
+
+mod policies;
 
 use std::env;
 use std::error::Error;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 use tollgate::{FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
+
+use self::policies::policy;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -52,26 +55,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     store.close().await?;
     Ok(())
-}
-
-/// The policy of such a text, named after the constructor.
-fn policy(text: &str) -> Result<Policy, Box<dyn Error>> {
-    let (word, numbers) = text.split_once(':').unwrap_or((text, ""));
-    let numbers: Result<Vec<u32>, _> = numbers.split(':').map(str::parse).collect();
-    let policy = match (word, &numbers?[..]) {
-        ("fixed", &[limit, seconds]) => Policy::fixed(limit, seconds.into()),
-        ("unleased", &[limit, seconds]) => Policy::fixed(limit, seconds.into()).leases(false),
-        ("sliding", &[limit, seconds]) => Policy::sliding(limit, seconds.into()),
-        ("sliding-counter", &[limit, seconds]) => Policy::sliding_counter(limit, seconds.into()),
-        ("token-bucket", &[rate, seconds, burst]) => {
-            Policy::token_bucket(rate, seconds.into()).burst(burst)
-        }
-        ("hourly", &[limit]) => Policy::hourly(limit),
-        ("daily", &[limit]) => Policy::daily(limit),
-        ("monthly", &[limit]) => Policy::monthly(limit),
-        _ => return Err(format!("{text} is no policy").into()),
-    };
-    Ok(policy.name(word))
 }
 
 /// Charges once; a store that is busy with the other processes is asked again.
