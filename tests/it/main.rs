@@ -61,6 +61,7 @@ mod sliding_window_example;
 mod stacks;
 mod store_failures;
 mod store_health;
+mod stress;
 mod support;
 mod tidy;
 mod told_waits;
