@@ -1,8 +1,8 @@
 //! A process that asks for many keys until each is refused, for tests of several processes on one file which may be killed at
 //! any moment.
 //!
-//! Arguments: the file; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new limits, larger costs and steps of the clock, joined
-//! by commas; and limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
+//! Arguments: the file; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new limits, larger costs and steps of the clock, and
+//! how far these go, joined by commas; and limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
 //! It says `ready`, and obeys lines: `round` with a seed and, by a set clock, an instant in milliseconds; `close`. It says what
 //! it was told before it goes on, so that what it says is known however it ends.
 
@@ -24,8 +24,6 @@ use tollgate::{
 use self::policies::policy;
 
 const TASKS: u64 = 4;
-/// How far a clock steps back, in milliseconds: up to two windows of a second.
-const STEP: i64 = 2_000;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -100,13 +98,15 @@ struct Rates {
     limits: u32,
     large: u32,
     steps: u32,
+    /// How far a clock steps back, in milliseconds: to the beginning of its second at most when it is 0.
+    reach: u32,
 }
 
 impl Rates {
     fn of(text: &str) -> Result<Self> {
         let numbers: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
-        let [resets, refunds, limits, large, steps] = numbers?[..] else {
-            return Err("give five rates".into());
+        let [resets, refunds, limits, large, steps, reach] = numbers?[..] else {
+            return Err("give five rates and a reach".into());
         };
         Ok(Self {
             resets,
@@ -114,6 +114,7 @@ impl Rates {
             limits,
             large,
             steps,
+            reach,
         })
     }
 }
@@ -136,9 +137,7 @@ impl Contender {
             let (limiter, key) = (open[place] / self.keys, open[place] % self.keys);
             self.meddle(&mut rng, limiter, key).await?;
             if rng.u32(..10_000) < self.rates.steps {
-                let back = if rng.bool() { rng.i64(0..=STEP) } else { 0 };
-                let now = at.unix_millis() - back;
-                self.clock.set(Timestamp::from_unix_millis(now));
+                self.step(&mut rng, at.unix_millis());
             }
             let is_large = rng.u32(..10_000) < self.rates.large;
             let cost = if is_large { rng.u32(2..=5) } else { 1 };
@@ -158,6 +157,16 @@ impl Contender {
             }
         }
         Ok(())
+    }
+
+    /// Sets the clock back, or forth again.
+    fn step(&self, rng: &mut Rng, at: i64) {
+        let reach = match i64::from(self.rates.reach) {
+            0 => at.rem_euclid(1_000),
+            reach => reach,
+        };
+        let back = if rng.bool() { rng.i64(0..=reach) } else { 0 };
+        self.clock.set(Timestamp::from_unix_millis(at - back));
     }
 
     /// Charges; a store that is busy with the other processes is asked again.

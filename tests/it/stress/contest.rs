@@ -16,15 +16,17 @@ use super::ledger::Ledger;
 const NEW_YEAR: i64 = 4_102_444_800_000;
 /// How far the clocks of processes are apart, in milliseconds.
 const APART: i64 = 7;
+/// How far a clock steps back, in milliseconds: up to two windows of a second.
+const REACH: u32 = 2_000;
 /// A round in eight is so much later, in milliseconds: some half of an hour.
 const LEAP: i64 = 1_700_000;
 
 /// What the clocks of the processes show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocks {
-    /// The same, for the length of a round.
+    /// The same second, and the same instant but for steps back.
     Together,
-    /// The same, but for a few milliseconds.
+    /// The same, but for a few milliseconds, and steps back of seconds.
     Apart,
     /// The time.
     System,
@@ -165,6 +167,10 @@ impl Contest {
             self.limits,
             self.large,
             self.steps,
+            match self.clocks {
+                Clocks::Together => 0,
+                _ => REACH,
+            },
         ];
         let rates = rates.map(|rate| rate.to_string()).join(",");
         let own = [

@@ -102,6 +102,9 @@ impl Ledger {
             assert!(account.admitted == 0 || account.before == before, "{line}");
             account.before = before;
             account.admitted += cost;
+            // It would go on for ever.
+            let runaway = 10 * u64::from(rule.limit) + 1_000;
+            assert!(account.admitted <= runaway, "{line}");
             account.largest = account.largest.max(u32::try_from(limit).unwrap());
             if rule.is_sliding_counter {
                 *account.by_instant.entry(at).or_default() += cost;
@@ -138,8 +141,8 @@ impl Ledger {
         }
     }
 
-    /// At each instant the sliding counters had room for what they had admitted until then. Of one at the same instant in all
-    /// processes: who is late adds to a window before that others have looked at already.
+    /// At each instant the sliding counters had room for what they had admitted until then. Of clocks that show the same second:
+    /// who is late adds to a window before that others have looked at already.
     pub(super) fn assert_slides(&self) {
         let mut instants = 0;
         for ((counter, start, epoch), account) in &self.accounts {
@@ -165,14 +168,24 @@ impl Ledger {
         assert!(instants > 0);
     }
 
-    /// Exactly the limit was admitted in each window.
+    /// Exactly the limit was admitted in each window, of several policies of one of them.
     pub(super) fn assert_full(&self) {
         assert!(self.admitted > 0);
+        let is_full = |counter: Counter, account: &Account| {
+            let limit = u64::from(self.rule(counter).limit);
+            account.admitted - account.refunded == limit
+        };
         for ((counter, window, epoch), account) in &self.accounts {
-            let limit = u64::from(self.rule(*counter).limit);
             let at = format!("{counter:?} from {window}");
             assert_eq!(*epoch, 0, "{at}");
-            assert_eq!(account.admitted - account.refunded, limit, "{at}");
+            let (limiter, _, key) = *counter;
+            let end = window + self.rule(*counter).window;
+            let mut others = self.accounts.iter();
+            let is_held = others.any(|((other, start, _), account)| {
+                let overlaps = *start < end && *window < start + self.rule(*other).window;
+                (other.0, other.2) == (limiter, key) && overlaps && is_full(*other, account)
+            });
+            assert!(is_held, "{at}: {} admitted", account.admitted);
         }
     }
 

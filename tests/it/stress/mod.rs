@@ -37,7 +37,13 @@ async fn without_kills_each_window_is_exactly_full_when_all_were_refused() {
 #[tokio::test]
 async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more() {
     let contest = Contest {
-        limiters: &["fixed:10:1", "fixed:1000:1", "hourly:300"],
+        limiters: &[
+            "fixed:10:1",
+            "fixed:1000:1",
+            "hourly:300",
+            "sliding-counter:100:1",
+            "fixed:40:1,hourly:300,sliding-counter:30:1",
+        ],
         clocks: Clocks::Together,
         step: 0..=0,
         rounds: 2,
@@ -81,6 +87,7 @@ async fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room
         kills: 4_000,
         resets: 50,
         large: 300,
+        steps: 50,
         ..Contest::default()
     };
     let ended = contest.run();
