@@ -1,8 +1,9 @@
 //! A process that asks for many keys until each is refused, for tests of several processes on one file which may be killed at
 //! any moment.
 //!
-//! Arguments: the file; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new limits, larger costs and steps of the clock, and
-//! how far these go, joined by commas; and limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
+//! Arguments: the file; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new
+//! limits, larger costs and steps of the clock, how far these go, and how many are the last of a task, joined by commas; and
+//! limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
 //! It says `ready`, and obeys lines: `round` with a seed and, by a set clock, an instant in milliseconds; `close`. It says what
 //! it was told before it goes on, so that what it says is known however it ends.
 
@@ -100,13 +101,14 @@ struct Rates {
     steps: u32,
     /// How far a clock steps back, in milliseconds: to the beginning of its second at most when it is 0.
     reach: u32,
+    leaves: u32,
 }
 
 impl Rates {
     fn of(text: &str) -> Result<Self> {
         let numbers: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
-        let [resets, refunds, limits, large, steps, reach] = numbers?[..] else {
-            return Err("give five rates and a reach".into());
+        let [resets, refunds, limits, large, steps, reach, leaves] = numbers?[..] else {
+            return Err("give seven rates".into());
         };
         Ok(Self {
             resets,
@@ -115,6 +117,7 @@ impl Rates {
             large,
             steps,
             reach,
+            leaves,
         })
     }
 }
@@ -127,7 +130,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// Asks for units of all keys, in an order of chance, until each was refused one.
+    /// Asks for units of all keys, in an order of chance, until each was refused one or it has enough.
     async fn contend(self: Arc<Self>, seed: u64, at: Timestamp) -> Result<()> {
         let mut rng = Rng::with_seed(seed);
         let keys = 0..self.limiters.len() * self.keys;
@@ -154,6 +157,9 @@ impl Contender {
             } else if cost == 1 {
                 say(&format!("refused {told}"))?;
                 open.swap_remove(place);
+            }
+            if rng.u32(..10_000) < self.rates.leaves {
+                break;
             }
         }
         Ok(())

@@ -50,6 +50,8 @@ pub(super) struct Contest {
     pub(super) limits: u32,
     pub(super) large: u32,
     pub(super) steps: u32,
+    /// How many are the last of their task in a round. Otherwise it ends when all keys are used up.
+    pub(super) leaves: u32,
 }
 
 impl Default for Contest {
@@ -67,6 +69,7 @@ impl Default for Contest {
             limits: 0,
             large: 0,
             steps: 0,
+            leaves: 0,
         }
     }
 }
@@ -106,6 +109,7 @@ impl Contest {
         let seed = Seed::new();
         let mut rng = Rng::with_seed(seed.0);
         let mut course = Course::new(Ledger::new(self.limiters), rng.fork(), self.kills);
+        course.runaway = 20 * course.ledger.quota() * self.keys as u64 + 10_000;
         course.begin(self.arguments(&path), 4);
         let rounds = if self.step == (0..=0) {
             self.rounds
@@ -171,6 +175,7 @@ impl Contest {
                 Clocks::Together => 0,
                 _ => REACH,
             },
+            self.leaves,
         ];
         let rates = rates.map(|rate| rate.to_string()).join(",");
         let own = [

@@ -11,6 +11,8 @@ const LAST_WORDS: u32 = 9;
 pub(super) struct Course {
     pub(super) ledger: Ledger,
     pub(super) rounds: u32,
+    /// So much is never said in a round, unless nothing is refused: it would have no end.
+    pub(super) runaway: u64,
     fleet: Fleet,
     rng: Rng,
     /// How many of 10,000 rounds of a process end with its death.
@@ -27,6 +29,7 @@ impl Course {
         Self {
             ledger,
             rounds: 0,
+            runaway: u64::MAX,
             fleet: Fleet::start(Vec::new(), 0),
             rng,
             kills,
@@ -49,6 +52,7 @@ impl Course {
         for place in 0..is_busy.len() {
             self.send(place, &instant);
         }
+        let mut lines = 0;
         while is_busy.contains(&true) {
             let (place, line) = match self.fleet.hear() {
                 (place, Said::Line(line)) => (place, line),
@@ -56,6 +60,8 @@ impl Course {
                 (None, Said::End) => continue,
             };
             self.take(&line);
+            lines += 1;
+            assert!(lines < self.runaway, "nothing is refused");
             let Some(place) = place else {
                 continue;
             };

@@ -17,7 +17,8 @@ use self::contest::{Clocks, Contest, scale};
 async fn kills_and_resets_never_let_more_than_the_limit_through() {
     let contest = Contest {
         kills: 4_000,
-        resets: 10,
+        resets: 5,
+        leaves: 5,
         ..Contest::default()
     };
     let ended = contest.run();
@@ -49,6 +50,7 @@ async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no
         rounds: 2,
         refunds: 2_000,
         large: 1_000,
+        leaves: 30,
         ..Contest::default()
     };
     for _ in 0..scale() {
@@ -61,12 +63,13 @@ async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no
 #[tokio::test]
 async fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() {
     let contest = Contest {
-        limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:1000"],
+        limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
         kills: 2_000,
         resets: 10,
         refunds: 500,
         limits: 50,
         large: 500,
+        leaves: 5,
         ..Contest::default()
     };
     let ended = contest.run();
@@ -110,6 +113,7 @@ async fn clocks_that_step_back_and_forth_never_let_more_than_the_limit_of_a_wind
         kills: 1_000,
         resets: 5,
         steps: 50,
+        leaves: 5,
         ..Contest::default()
     };
     let ended = contest.run();
@@ -132,6 +136,7 @@ async fn by_the_systems_clock_kills_and_resets_never_let_more_than_the_limit_thr
         admitted_a_round: 10_000,
         kills: 1_000,
         resets: 5,
+        leaves: 10,
         ..Contest::default()
     };
     let ended = contest.run();
