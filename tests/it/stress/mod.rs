@@ -50,7 +50,7 @@ async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no
         rounds: 2,
         refunds: 2_000,
         large: 1_000,
-        leaves: 30,
+        leaves: 100,
         ..Contest::default()
     };
     for _ in 0..scale() {
