@@ -1,7 +1,7 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
-//! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database.rs` opens the
-//! connection and keeps it sound, `version.rs` says which SQLite will do, `backend.rs` is what the engine calls, `tables/` has the tables and their statements. A
+//! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database/` opens the
+//! connection and keeps it sound, and has another one checkpoint, `version.rs` says which SQLite will do, `backend.rs` is what the engine calls, `tables/` has the tables and their statements. A
 //! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
 //! back what was not used. `room.rs` is the cap of a database in memory, `application.rs` what is different in a database of
 //! the application. `auditing.rs` and `usage_query.rs` are what users see of allowed requests that are recorded.

@@ -280,7 +280,7 @@ impl Room {
         let at_once = EVICTED_AT_ONCE.min(self.max_rows / PART_OF_CAP).max(wanted);
         let at_once = i64::try_from(at_once).unwrap_or(i64::MAX);
         // Resets and clocks that step delete rows too, which nobody counts.
-        let count = database.fetch_all(sqlx::query(COUNT)).await?;
+        let count = database.read(sqlx::query(COUNT)).await?;
         self.rows = count.first().map_or(Ok(0), |row| unsigned(row, 0))?;
         for statement in EVICT_EXPIRED {
             let query = sqlx::query(statement).bind(now.unix_millis()).bind(at_once);

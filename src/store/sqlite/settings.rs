@@ -15,12 +15,12 @@ pub(super) const CACHE_KIB: &str = "-16384";
 /// A charge changes some 80 bytes, and the WAL gets the whole page that they are in. With pages of 1 KB a batch of 64
 /// charges on 10,000 keys takes three quarters of the time that it takes with SQLite's 4 KB, on a million keys two thirds.
 const PAGE_BYTES: u32 = 1_024;
-/// SQLite moves a WAL of this size into the database; with pages of 4 KB it is SQLite's own default.
-const CHECKPOINT_BYTES: i64 = 4 << 20;
-/// A WAL that a long read made large is cut back to that size.
-const JOURNAL_SIZE_LIMIT: &str = "4194304";
+/// The writer moves a WAL of this size into the database; with pages of 4 KB it is SQLite's own default.
+const WAL_BYTES: u64 = 4 << 20;
+/// The same when another connection has moved most of it by then. Each time the writer waits for the disk, so it is longer.
+const WAL_BYTES_BESIDE: u64 = 12 << 20;
 
-/// All settings but the one that depends on the file: `set_checkpoints`.
+/// All settings but those that depend on the file: `set_wal`.
 pub(super) fn of(location: &Location, is_first: bool) -> SqliteConnectOptions {
     let options = match location {
         Location::Memory => SqliteConnectOptions::new()
@@ -31,7 +31,6 @@ pub(super) fn of(location: &Location, is_first: bool) -> SqliteConnectOptions {
             .journal_mode(SqliteJournalMode::Wal)
             // No fsync for each commit: a killed process loses nothing, a power failure the last moments.
             .synchronous(SqliteSynchronous::Normal)
-            .pragma("journal_size_limit", JOURNAL_SIZE_LIMIT)
             .pragma("cache_size", CACHE_KIB)
             // Of a new database; a file that is there keeps its own.
             .page_size(PAGE_BYTES)
@@ -48,8 +47,21 @@ pub(super) fn of(location: &Location, is_first: bool) -> SqliteConnectOptions {
         .thread_name(|_| "tollgate-sqlite".to_owned())
 }
 
-/// A file that is there has its own size of pages, so the number of them is told last.
-pub(super) async fn set_checkpoints(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+/// How long the WAL usually gets: the writer moves it into the database then.
+pub(super) fn wal_bytes(others_checkpoint: bool) -> u64 {
+    if others_checkpoint {
+        WAL_BYTES_BESIDE
+    } else {
+        WAL_BYTES
+    }
+}
+
+/// Sets how long the WAL gets, and that one which a long read made longer is cut back to it. Says how many pages that are: a file
+/// that is there has its own size of them, so it is set last.
+pub(super) async fn set_wal(
+    connection: &mut SqliteConnection,
+    wal_bytes: u64,
+) -> Result<i64, sqlx::Error> {
     let rows = sqlx::query("PRAGMA page_size")
         .fetch_all(&mut *connection)
         .await?;
@@ -57,8 +69,11 @@ pub(super) async fn set_checkpoints(connection: &mut SqliteConnection) -> Result
         Some(row) => row.try_get(0)?,
         None => return Err(sqlx::Error::RowNotFound),
     };
-    let pages = CHECKPOINT_BYTES / page_bytes.max(512);
-    // A pragma takes no parameters; a number can't be anything else than one.
-    let pragma = AssertSqlSafe(format!("PRAGMA wal_autocheckpoint = {pages}"));
-    sqlx::query(pragma).fetch_all(connection).await.map(drop)
+    let pages = wal_bytes.cast_signed() / page_bytes.max(512);
+    // A pragma takes no parameters; numbers can't be anything else.
+    let pragmas = AssertSqlSafe(format!(
+        "PRAGMA wal_autocheckpoint = {pages}; PRAGMA journal_size_limit = {wal_bytes}"
+    ));
+    sqlx::query(pragmas).fetch_all(connection).await?;
+    Ok(pages)
 }

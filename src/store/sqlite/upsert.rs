@@ -193,7 +193,7 @@ async fn tell_limits(
         return Ok(());
     }
     let rows = database
-        .fetch_all(sqlx::query(LIMITS).bind(json(&looks)?))
+        .read(sqlx::query(LIMITS).bind(json(&looks)?))
         .await?;
     let mut of_keys = vec![None; looks.len()];
     for row in &rows {

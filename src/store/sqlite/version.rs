@@ -6,11 +6,15 @@ use tracing::Level;
 use super::OpenError;
 use crate::store::TARGET;
 
+/// The version of a SQLite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(u32, u32, u32);
+
 /// Refuses a SQLite without STRICT tables, RETURNING and `->>` (3.38), and warns of one that can lose data when two
 /// connections write and checkpoint at the same moment (before 3.51.3, and the backports 3.44.6 and 3.50.7).
 pub(super) async fn check(
     connection: &mut SqliteConnection,
-) -> Result<Result<(), OpenError>, sqlx::Error> {
+) -> Result<Result<Version, OpenError>, sqlx::Error> {
     let row = sqlx::query("SELECT sqlite_version()")
         .fetch_all(connection)
         .await?;
@@ -18,11 +22,11 @@ pub(super) async fn check(
         Some(row) => row.try_get(0)?,
         None => return Err(sqlx::Error::RowNotFound),
     };
-    let version = parse_version(&found);
-    if is_too_old(version) {
+    let version = Version::of(&found);
+    if version.is_too_old() {
         return Ok(Err(OpenError::SqliteTooOld { found }));
     }
-    if has_wal_reset_fault(version) {
+    if version.has_wal_reset_fault() {
         tracing::event!(
             name: "tollgate.sqlite_at_risk",
             target: TARGET,
@@ -30,26 +34,29 @@ pub(super) async fn check(
             "SQLite {found} can lose data when several connections write (fixed in 3.51.3): build with a later one"
         );
     }
-    Ok(Ok(()))
+    Ok(Ok(version))
 }
 
-fn parse_version(version: &str) -> (u32, u32, u32) {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-    (next(), next(), next())
-}
+impl Version {
+    fn of(text: &str) -> Self {
+        let mut numbers = text.split('.').map(|number| number.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Self(next(), next(), next())
+    }
 
-fn is_too_old(version: (u32, u32, u32)) -> bool {
-    version < (3, 38, 0)
-}
+    fn is_too_old(self) -> bool {
+        self < Self(3, 38, 0)
+    }
 
-fn has_wal_reset_fault(version: (u32, u32, u32)) -> bool {
-    let is_fixed = match version {
-        (3, 44, patch) => patch >= 6,
-        (3, 50, patch) => patch >= 7,
-        version => version >= (3, 51, 3),
-    };
-    !is_fixed
+    /// Whether it can lose data when two connections write and checkpoint at the same moment.
+    pub(super) fn has_wal_reset_fault(self) -> bool {
+        let is_fixed = match self {
+            Self(3, 44, patch) => patch >= 6,
+            Self(3, 50, patch) => patch >= 7,
+            version => version >= Self(3, 51, 3),
+        };
+        !is_fixed
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +66,7 @@ mod tests {
     #[test]
     fn versions_without_strict_tables_are_too_old() {
         for (version, too_old) in [("3.37.2", true), ("3.7.17", true), ("3.38.0", false)] {
-            assert_eq!(is_too_old(parse_version(version)), too_old, "{version}");
+            assert_eq!(Version::of(version).is_too_old(), too_old, "{version}");
         }
     }
 
@@ -68,10 +75,10 @@ mod tests {
         let faulty = ["3.37.0", "3.40.1", "3.44.5", "3.50.6", "3.51.2", "3.49.9"];
         let sound = ["3.44.6", "3.50.7", "3.51.3", "3.52.0", "4.0.0"];
         for version in faulty {
-            assert!(has_wal_reset_fault(parse_version(version)), "{version}");
+            assert!(Version::of(version).has_wal_reset_fault(), "{version}");
         }
         for version in sound {
-            assert!(!has_wal_reset_fault(parse_version(version)), "{version}");
+            assert!(!Version::of(version).has_wal_reset_fault(), "{version}");
         }
     }
 }

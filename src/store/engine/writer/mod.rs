@@ -43,11 +43,11 @@ pub(super) fn starter<B: Backend>(
     local: Arc<Local>,
 ) -> Starter {
     Box::new(move |inbox| {
-        // Its own runtime, for its timer and for a thread on which a file system may hang: a caller's runtime may end, and may
-        // have its time paused by a test.
+        // Its own runtime, for its timer and for threads on which a file system may hang, or a process be waited for that stands
+        // still: a caller's runtime may end, and may have its time paused by a test.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
-            .max_blocking_threads(1)
+            .max_blocking_threads(3)
             .thread_name("tollgate-files")
             .build()?;
         let thread = thread::Builder::new().name("tollgate-store".to_owned());

@@ -170,7 +170,7 @@ pub(super) async fn look(
     now: Timestamp,
 ) -> Result<Vec<Outcome>, StoreError> {
     let mut ledger = Ledger::of(looks, now);
-    let rows = database.fetch_all(ledger.bound(&LOOK)?).await?;
+    let rows = database.read(ledger.bound(&LOOK)?).await?;
     ledger.read(&rows)?;
     let limited = ledger.limited(looks);
     let looks = limited.as_deref().unwrap_or(looks);
@@ -187,7 +187,7 @@ pub(super) async fn look(
     if let Some(finds) = ledger.finds()? {
         // What has changed since can make it tell a shorter wait, for what was freed, and no other.
         let query = sqlx::query(events::FIND).bind(finds);
-        let rows = database.fetch_all(query).await?;
+        let rows = database.read(query).await?;
         ledger.tell_waits(&rows, &mut answers)?;
     }
     answers.into_iter().collect()
@@ -201,7 +201,7 @@ pub(super) async fn known(
     now: Timestamp,
 ) -> Result<(Vec<bool>, Option<Vec<Charge>>), StoreError> {
     let mut ledger = Ledger::of(charges, now);
-    let rows = database.fetch_all(ledger.bound(&READ)?).await?;
+    let rows = database.read(ledger.bound(&READ)?).await?;
     ledger.read(&rows)?;
     Ok((ledger.known(), ledger.limited(charges)))
 }

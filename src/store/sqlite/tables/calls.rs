@@ -109,7 +109,7 @@ pub(super) async fn sweep(
         _ => Day::of(before(retention.of_usage())).unix_days(),
     };
     let query = sqlx::query(LOOK[table]).bind(end).bind(PAGE);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let look = |column| rows.first().map_or(Ok(0), |row| unsigned(row, column));
     let (old, kept) = (look(0)?, look(1)?);
     if old == 0 {

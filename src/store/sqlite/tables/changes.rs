@@ -60,7 +60,7 @@ pub(in crate::store::sqlite) async fn read(
     after: Option<i64>,
 ) -> Result<Changes, StoreError> {
     let query = sqlx::query(READ).bind(after.unwrap_or(i64::MAX)).bind(MOST);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let Some((ends, rows)) = rows.split_first() else {
         return Ok(Changes::default());
     };

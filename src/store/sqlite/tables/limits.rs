@@ -193,7 +193,7 @@ async fn read(
     if let Some(most) = most {
         query = query.bind(most);
     }
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let mut limits = Limits::with_capacity(rows.len());
     let mut end = None;
     for row in &rows {

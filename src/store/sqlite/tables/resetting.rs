@@ -39,7 +39,7 @@ pub(in crate::store::sqlite) async fn reset(
         .bind(&after.key)
         .bind(&to)
         .bind(PAGE - 1);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let end: Option<String> = match rows.first() {
         Some(row) => Some(row.try_get(0).map_err(decoding)?),
         None => None,

@@ -120,7 +120,7 @@ pub(in crate::store::sqlite) async fn sweep(
         .bind(after.at)
         .bind(now)
         .bind(PAGE);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let Some(summary) = rows.first() else {
         return Err(fault("a sweep's page has no summary"));
     };

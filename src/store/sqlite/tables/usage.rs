@@ -91,7 +91,7 @@ async fn all_keys(
         .bind(PAGE)
         .bind(&ask.policy)
         .bind(&ask.route);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let (groups, ends): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.len() == 3);
     let groups = groups.into_iter().map(group);
     let end = ends.first().map(|row| {
@@ -125,7 +125,7 @@ async fn one_key(
         .bind(key)
         .bind(&ask.policy)
         .bind(&ask.route);
-    let rows = database.fetch_all(query).await?;
+    let rows = database.read(query).await?;
     let groups = rows.iter().filter(|row| !is_empty(row)).map(group);
     Ok(UsagePage {
         groups: groups.collect::<Result<_, _>>()?,

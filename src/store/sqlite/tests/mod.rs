@@ -2,6 +2,7 @@
 
 mod calls;
 mod cap;
+mod checkpoints;
 mod events;
 mod giving_back;
 mod leases;

@@ -25,7 +25,7 @@ fn read_all_the_time(path: &Path, is_over: &Arc<AtomicBool>) -> std::thread::Joi
     })
 }
 
-async fn largest_wal(folder: &Path, backend: &mut Sqlite, commits: u32) -> u64 {
+pub(super) async fn largest_wal(folder: &Path, backend: &mut Sqlite, commits: u32) -> u64 {
     let mut largest = 0;
     for commit in 0..commits {
         let charges: Vec<_> = (0..5)
@@ -53,7 +53,7 @@ async fn the_wal_stays_small_under_load_with_readers() {
     for reader in readers {
         reader.join().unwrap();
     }
-    assert!(largest < 16_000_000, "{largest} bytes");
+    assert!(largest < 32_000_000, "{largest} bytes");
     let stored = rows(&path, "SELECT sum(used) FROM rate_limit_windows").await;
     assert_eq!(stored[0].get::<i64, _>(0), 100_000);
 }
@@ -76,6 +76,6 @@ async fn a_file_with_other_pages_has_the_same_bound() {
     other.close().await.unwrap();
     let mut backend = backend(&path);
     backend.open().await.unwrap();
-    let largest = largest_wal(folder.path(), &mut backend, 1_000).await;
-    assert!(largest < 6_000_000, "{largest} bytes");
+    let largest = largest_wal(folder.path(), &mut backend, 2_000).await;
+    assert!(largest < 16_000_000, "{largest} bytes");
 }

@@ -1,14 +1,21 @@
 //! The connection: how it is opened, and kept sound after an error.
 
+mod checkpoints;
+mod restarts;
+mod result_code;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection};
 use tokio::time::sleep_until;
 use tracing::Level;
 
+use self::checkpoints::Checkpoints;
+use self::restarts::Restarts;
+use self::result_code::{open_error, store_error};
 use super::files::apart;
 use super::tables::schema;
 use super::watch::Watch;
@@ -20,24 +27,9 @@ use crate::store::{StoreError, TARGET};
 /// How long an opening waits for others that hold the file: eight processes that start at once need a fraction of it.
 const OPENING_PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// SQLite begins a WAL anew only at a moment without readers. When there was none until here, the writer makes one: it
-/// waits for those that read, while new ones read the database itself.
-const LONG_WAL_BYTES: u64 = 5 << 20;
-/// Each of the two tries waits so long for readers, while nobody on the file can write; after a failure longer, but never
-/// as long as others wait for their write. The first try leaves readers on the newest state, which the second one needs:
-/// that goes through at once when they are short.
-const RESTARTS: [&str; 2] = [
-    "PRAGMA busy_timeout = 20; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
-    "PRAGMA busy_timeout = 40; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_checkpoint(TRUNCATE)",
-];
 /// Changes nothing, and fails where nothing can be changed: such a file would fail at the first charge instead. To begin a
 /// transaction is not enough, SQLite begins one to read then.
 const PROBE: &str = "DELETE FROM rate_limit_schema WHERE id = 0";
-/// What it was: `settings::BUSY_TIMEOUT`.
-const AFTER_RESTART: &str = "PRAGMA busy_timeout = 200";
-/// After a restart that failed, since a reader does not end: twice as long each time, up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// One connection of its own, opened when it is needed.
 pub(super) struct Database {
@@ -50,10 +42,9 @@ pub(super) struct Database {
     /// How often it was opened. A database in memory is a new one then.
     generation: u64,
     pub(super) watch: Watch,
-    restart_at: Instant,
-    restart_pause: Duration,
-    /// Which of `RESTARTS` is next.
-    restart_patience: usize,
+    restarts: Restarts,
+    /// Of a file of ours, while it is open.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Database {
@@ -65,9 +56,8 @@ impl Database {
             is_unsound: false,
             generation: 0,
             watch: Watch::new(),
-            restart_at: clock::monotonic(),
-            restart_pause: SHORTEST_PAUSE,
-            restart_patience: 0,
+            restarts: Restarts::new(),
+            checkpoints: None,
         }
     }
 
@@ -89,8 +79,8 @@ impl Database {
         }
     }
 
-    /// Runs a query to its end, and all statements in it: only then SQLite reports an error at commit, and checkpoints.
-    pub(super) async fn fetch_all(
+    /// Runs a query that changes nothing to its end.
+    pub(super) async fn read(
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
@@ -99,14 +89,25 @@ impl Database {
         self.checked(result).await
     }
 
-    /// Runs a query to its end, and says how many rows it changed.
+    /// Runs a query that may write to its end, and all statements in it: only then SQLite reports an error at commit, and
+    /// checkpoints.
+    pub(super) async fn fetch_all(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let connection = self.sound_connection().await?;
+        let result = query.fetch_all(connection).await;
+        self.written(result).await
+    }
+
+    /// Runs a query that may write to its end, and says how many rows it changed.
     pub(super) async fn execute(
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<u64, StoreError> {
         let connection = self.sound_connection().await?;
         let result = query.execute(connection).await;
-        Ok(self.checked(result).await?.rows_affected())
+        Ok(self.written(result).await?.rows_affected())
     }
 
     /// Runs a query that begins a transaction and leaves it open: with the next call that is not `within` or `end` it is
@@ -143,7 +144,7 @@ impl Database {
     ) -> Result<Vec<SqliteRow>, StoreError> {
         let connection = self.connection.as_mut().ok_or(StoreError::Closed)?;
         let result = query.fetch_all(connection).await;
-        self.checked(result).await
+        self.written(result).await
     }
 
     /// Ends the transaction that `begin` has left open, without a trace of it.
@@ -163,50 +164,19 @@ impl Database {
         self.connection.as_mut().ok_or(StoreError::Closed)
     }
 
+    async fn written<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.wrote();
+        }
+        self.checked(result).await
+    }
+
     async fn checked<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
         if result.is_err() {
             self.make_sound().await;
         }
         self.is_unsound = false;
         result.map_err(store_error)
-    }
-
-    /// Ends a transaction that a panic has left open, and begins the WAL anew when it has become long, unless it is the
-    /// application's: to wait for readers would hold up its writers, and a tool that copies the WAL may forbid it.
-    pub(super) async fn restart_long_wal(&mut self) -> Result<(), StoreError> {
-        if self.is_unsound {
-            // Until then others on the file could not write.
-            self.make_sound().await;
-        }
-        if self.location.is_applications() {
-            return Ok(());
-        }
-        let now = clock::monotonic();
-        if now < self.restart_at || self.connection.is_none() {
-            return Ok(());
-        }
-        if matches!(*self.location, Location::Memory) {
-            return Ok(());
-        }
-        let location = Arc::clone(&self.location);
-        if apart(move || location.wal_bytes()).await <= LONG_WAL_BYTES {
-            return Ok(());
-        }
-        self.restart_at = now + self.restart_pause;
-        let restart = RESTARTS[self.restart_patience];
-        let restarted = self.fetch_all(sqlx::query(restart)).await;
-        self.fetch_all(sqlx::query(AFTER_RESTART)).await?;
-        let is_done = restarted?
-            .last()
-            .is_some_and(|row| matches!(row.try_get(0), Ok(0_i64)));
-        if is_done {
-            self.restart_at = now;
-            self.restart_pause = SHORTEST_PAUSE;
-        } else {
-            self.restart_pause = LONGEST_PAUSE.min(2 * self.restart_pause);
-            self.restart_patience = (RESTARTS.len() - 1).min(self.restart_patience + 1);
-        }
-        Ok(())
     }
 
     /// Closes a database whose file is not in its place any more: SQLite would go on with it, and others with what is there. The
@@ -224,6 +194,7 @@ impl Database {
             return;
         }
         self.watch.lost(&self.location);
+        self.end_checkpoints().await;
         if let Some(connection) = self.connection.take() {
             // Nothing of it is needed any more.
             let _ = connection.close().await;
@@ -236,16 +207,37 @@ impl Database {
         self.generation
     }
 
+    /// The writer's connection is closed last, which takes all that is in the WAL into the database, and deletes the WAL.
     pub(super) async fn close(&mut self) -> Result<(), StoreError> {
+        self.end_checkpoints().await;
         match self.connection.take() {
             Some(connection) => connection.close().await.map_err(store_error),
             None => Ok(()),
         }
     }
 
+    async fn end_checkpoints(&mut self) {
+        if let Some(checkpoints) = self.checkpoints.take() {
+            checkpoints.end().await;
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn connection_mut(&mut self) -> &mut SqliteConnection {
         self.connection.as_mut().expect("the database is open")
+    }
+
+    /// How many checkpoints another connection has made; `None` when there is none.
+    #[cfg(test)]
+    pub(super) fn checkpoints_made(&self) -> Option<usize> {
+        self.checkpoints.as_ref().map(Checkpoints::made)
+    }
+
+    /// Has the other connection fail whenever it is opened.
+    #[cfg(test)]
+    pub(super) async fn break_checkpoints(&mut self, elsewhere: Location) {
+        self.end_checkpoints().await;
+        self.checkpoints = Some(Checkpoints::begin(Arc::new(elsewhere), None, 0));
     }
 
     /// Leaves the database as a call that panicked does.
@@ -272,6 +264,7 @@ impl Database {
 
     async fn open(&mut self, with_probe: bool) -> Result<(), OpenError> {
         self.notice_loss().await;
+        self.end_checkpoints().await;
         let (location, before) = (Arc::clone(&self.location), self.watch.files());
         let prepare = move || {
             location.prepare(before.as_ref())?;
@@ -279,7 +272,7 @@ impl Database {
             Ok::<_, OpenError>(Files::at(&location))
         };
         let files = apart(prepare).await?;
-        let connection = self.connect(with_probe).await?;
+        let (connection, beside) = self.connect(with_probe).await?;
         let (location, sizes) = (Arc::clone(&self.location), self.file_sizes());
         let look = move || {
             location.measure(&sizes);
@@ -289,6 +282,10 @@ impl Database {
         };
         let files = apart(look).await;
         self.connection = Some(connection);
+        self.checkpoints = beside.map(|long| {
+            let location = Arc::clone(&self.location);
+            Checkpoints::begin(location, files, long)
+        });
         self.watch.opened(files);
         self.generation += 1;
         if self.generation > 1 && matches!(*self.location, Location::Memory) {
@@ -302,91 +299,46 @@ impl Database {
         Ok(())
     }
 
-    async fn connect(&mut self, with_probe: bool) -> Result<SqliteConnection, OpenError> {
+    /// Opens it, and says of how many pages a WAL is long, when another connection is to checkpoint.
+    async fn connect(
+        &mut self,
+        with_probe: bool,
+    ) -> Result<(SqliteConnection, Option<i64>), OpenError> {
         let is_first = self.generation == 0;
         let mut connection = settings::of(&self.location, is_first)
             .connect()
             .await
-            .map_err(|error| self.open_error(error))?;
-        version::check(&mut connection)
+            .map_err(|error| open_error(&self.location, error))?;
+        let version = version::check(&mut connection)
             .await
-            .map_err(|error| self.open_error(error))??;
+            .map_err(|error| open_error(&self.location, error))??;
+        let mut beside = None;
         if let Location::Application { path, .. } = Arc::make_mut(&mut self.location) {
             *path = application::file_of(&mut connection).await?;
         } else {
-            settings::set_checkpoints(&mut connection)
+            let is_file = matches!(*self.location, Location::File { .. });
+            let are_beside = is_file && !version.has_wal_reset_fault();
+            let wal_bytes = settings::wal_bytes(are_beside);
+            let pages = settings::set_wal(&mut connection, wal_bytes)
                 .await
-                .map_err(|error| self.open_error(error))?;
+                .map_err(|error| open_error(&self.location, error))?;
+            self.restarts.set_usual(wal_bytes);
+            beside = are_beside.then_some(pages);
         }
         schema::ensure(&mut connection)
             .await
-            .map_err(|error| self.open_error(error))??;
+            .map_err(|error| open_error(&self.location, error))??;
         if with_probe {
             sqlx::query(PROBE)
                 .fetch_all(&mut connection)
                 .await
-                .map_err(|error| self.open_error(error))?;
+                .map_err(|error| open_error(&self.location, error))?;
         }
         if is_first && self.location.is_applications() {
             application::warn_without_wal(&mut connection, &self.location.name())
                 .await
-                .map_err(|error| self.open_error(error))?;
+                .map_err(|error| open_error(&self.location, error))?;
         }
-        Ok(connection)
-    }
-
-    fn open_error(&self, error: sqlx::Error) -> OpenError {
-        let path = self.location.path();
-        if extended_code(&error) == Some(IOERR_SHMSIZE) {
-            return OpenError::DiskFull(path);
-        }
-        match code(&error) {
-            Some(BUSY | LOCKED) => OpenError::Locked(path),
-            Some(FULL) => OpenError::DiskFull(path),
-            Some(CORRUPT) => OpenError::Damaged(path),
-            Some(CANTOPEN) if self.location.is_applications() => application::why_not_opened(path),
-            Some(PERM | READONLY | CANTOPEN) => OpenError::NotWritable(path),
-            Some(NOTADB) => OpenError::NotADatabase(path),
-            _ => OpenError::failed(error),
-        }
-    }
-}
-
-const PERM: u32 = 3;
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const READONLY: u32 = 8;
-const CORRUPT: u32 = 11;
-const FULL: u32 = 13;
-const CANTOPEN: u32 = 14;
-const NOTADB: u32 = 26;
-/// The file `-shm` can't be made as long as it must be: there is no room.
-const IOERR_SHMSIZE: u32 = 4874;
-
-/// SQLite's result code, without its extension.
-fn code(error: &sqlx::Error) -> Option<u32> {
-    Some(extended_code(error)? & 0xff)
-}
-
-fn extended_code(error: &sqlx::Error) -> Option<u32> {
-    error.as_database_error()?.code()?.parse().ok()
-}
-
-fn store_error(error: sqlx::Error) -> StoreError {
-    StoreError::Database {
-        is_transient: matches!(code(&error), Some(BUSY | LOCKED | FULL)),
-        source: Arc::new(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::settings::BUSY_TIMEOUT;
-    use super::*;
-
-    #[test]
-    fn the_busy_timeout_is_put_back_after_a_restart() {
-        let told = AFTER_RESTART.rsplit(' ').next().unwrap().parse();
-        assert_eq!(told, Ok(BUSY_TIMEOUT.as_millis()));
+        Ok((connection, beside))
     }
 }
