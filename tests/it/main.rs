@@ -45,6 +45,7 @@ mod peers;
 mod places;
 mod policies;
 mod policies_example;
+mod process_lock;
 mod processes;
 mod quotas_example;
 mod readiness;

@@ -11,44 +11,65 @@ use tollgate::{
 };
 
 /// The start of a minute, an hour; 8 hours into a day.
-const NOON: i64 = 1_800_000_000_000;
+pub(crate) const NOON: i64 = 1_800_000_000_000;
 
 /// A process that charges the key `user:alice`; see `bin/charger.rs`.
-struct Charger {
-    child: Child,
-    out: BufReader<ChildStdout>,
+pub(crate) struct Charger {
+    pub(crate) child: Child,
+    out: Option<BufReader<ChildStdout>>,
 }
 
 impl Charger {
     /// Starts a process at an instant, and waits until it has opened the file.
-    fn start(path: &Path, policies: &str, at: i64, tasks: u32, charges: u32) -> Self {
+    pub(crate) fn start(path: &Path, policies: &str, at: i64, tasks: u32, charges: u32) -> Self {
+        Self::start_with(path, policies, at, (tasks, charges), &[])
+    }
+
+    /// The same with options.
+    pub(crate) fn start_with(
+        path: &Path,
+        policies: &str,
+        at: i64,
+        (tasks, charges): (u32, u32),
+        options: &[&str],
+    ) -> Self {
         let mut child = Command::new(example("charger"))
             .arg(path)
             .args([policies, &at.to_string()])
             .args([tasks.to_string(), charges.to_string()])
+            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let mut started = Self { child, out };
+        let mut started = Self {
+            child,
+            out: Some(out),
+        };
         assert_eq!(started.line(), "ready\n");
         started
     }
 
-    fn go(&mut self) {
+    pub(crate) fn go(&mut self) {
         self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
+        let out = self.out.as_mut().unwrap();
+        out.read_line(&mut line).unwrap();
         line
     }
 
+    /// What it says from now on.
+    pub(crate) fn take_out(&mut self) -> BufReader<ChildStdout> {
+        self.out.take().unwrap()
+    }
+
     /// How many charges were admitted until the process ended.
-    fn admitted(mut self) -> usize {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
+    pub(crate) fn admitted(mut self) -> usize {
+        let lines = self.take_out().lines().map(Result::unwrap);
         let admitted = lines.filter(|line| line == "admitted").count();
         assert!(self.child.wait().unwrap().success());
         admitted
@@ -86,7 +107,7 @@ async fn limiter(path: &Path, policies: impl Into<Policies>, at: i64) -> Limiter
     Limiter::new(policies).store(&store)
 }
 
-fn alice() -> Key {
+pub(crate) fn alice() -> Key {
     Key::new("user", "alice")
 }
 
@@ -111,7 +132,7 @@ fn admitted_of_eight(path: &Path, policies: &[&str], at: i64) -> usize {
 
 /// What a process gets that comes when the others have closed their stores, which gives back what they have charged ahead and not
 /// spent. Until then the others are refused it.
-fn rest(path: &Path, policies: &str, at: i64) -> usize {
+pub(crate) fn rest(path: &Path, policies: &str, at: i64) -> usize {
     let mut last = Charger::start(path, policies, at, 1, 500);
     last.go();
     last.admitted()

@@ -29,6 +29,7 @@ mod watch;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::SqlitePool;
@@ -62,6 +63,7 @@ use crate::clock::{Clock, ManualClock};
 /// | queue | 8,192 charges |
 /// | rows in memory | 262,144; a file has no cap |
 /// | [`max_keys_in_memory`](Self::max_keys_in_memory), which are answered without the database | 65,536 |
+/// | [`process_lock`](Self::process_lock) | off |
 /// | [`audit_retention`](Self::audit_retention) | 30 days |
 /// | [`usage_retention`](Self::usage_retention) | 400 days |
 ///
@@ -87,6 +89,7 @@ use crate::clock::{Clock, ManualClock};
 pub struct SqliteStore {
     engine: Arc<Engine>,
     retention: Arc<Retention>,
+    process_lock: Arc<AtomicBool>,
 }
 
 impl SqliteStore {
@@ -187,14 +190,17 @@ impl SqliteStore {
     fn on(location: Location, room: Option<Room>) -> Self {
         let name = location.name();
         let retention = Arc::<Retention>::default();
+        let database = Database::new(location);
+        let process_lock = database.process_lock();
         let backend = Sqlite {
-            database: Database::new(location),
+            database,
             room,
             retention: Arc::clone(&retention),
         };
         Self {
             engine: Arc::new(Engine::new(name, backend)),
             retention,
+            process_lock,
         }
     }
 
@@ -229,6 +235,35 @@ impl SqliteStore {
     #[must_use]
     pub fn max_keys_in_memory(self, max_keys: usize) -> Self {
         self.engine.set_max_keys(max_keys);
+        self
+    }
+
+    /// Whether writes take turns with those of other processes by a lock of the operating system; `false` by default. It holds for
+    /// all clones, and is meant for more than two busy processes on one file.
+    ///
+    /// A process that finds SQLite's own lock taken sleeps, for 1 ms at first and up to 100 ms, while others may pass it. With this
+    /// lock it is woken when it is its turn. So the slowest charges are answered sooner, and those in the middle, which go ahead of
+    /// others without it, later; at full load fewer are answered in all. Measure both.
+    ///
+    /// The lock is on a file beside the database, `limits.db-lock`, which is made with mode 0600 and stays. It ends with the process
+    /// that holds it, however that ends. One that stands still with it is waited for once, for 50 ms: then charges go on with
+    /// SQLite's own lock, which they always take. So a process without this lock, an older version say, may be on the same file.
+    /// In memory it does nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("limits.db");
+    /// use tollgate::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(path).await?.process_lock(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn process_lock(self, is_on: bool) -> Self {
+        self.process_lock.store(is_on, Ordering::Relaxed);
         self
     }
 

@@ -1,10 +1,12 @@
 //! The connection: how it is opened, and kept sound after an error.
 
 mod checkpoints;
+mod process_lock;
 mod restarts;
 mod result_code;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sqlx::query::Query;
@@ -14,6 +16,7 @@ use tokio::time::sleep_until;
 use tracing::Level;
 
 use self::checkpoints::Checkpoints;
+use self::process_lock::{ProcessLock, Turn};
 use self::restarts::Restarts;
 use self::result_code::{open_error, store_error};
 use super::files::apart;
@@ -45,6 +48,9 @@ pub(super) struct Database {
     restarts: Restarts,
     /// Of a file of ours, while it is open.
     checkpoints: Option<Checkpoints>,
+    process_lock: ProcessLock,
+    /// While something is written, up to the end of its transaction.
+    turn: Option<Turn>,
 }
 
 impl Database {
@@ -58,12 +64,19 @@ impl Database {
             watch: Watch::new(),
             restarts: Restarts::new(),
             checkpoints: None,
+            process_lock: ProcessLock::new(),
+            turn: None,
         }
     }
 
     /// How long its files were when they were last looked at.
     pub(super) fn file_sizes(&self) -> Arc<FileSizes> {
         Arc::clone(&self.file_sizes)
+    }
+
+    /// Whether it takes the process lock, to be switched.
+    pub(super) fn process_lock(&self) -> Arc<AtomicBool> {
+        self.process_lock.switch()
     }
 
     /// Opens the database and writes to it, and waits for others that do the same.
@@ -95,7 +108,7 @@ impl Database {
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let connection = self.sound_connection().await?;
+        let connection = self.writing_connection().await?;
         let result = query.fetch_all(connection).await;
         self.written(result).await
     }
@@ -105,7 +118,7 @@ impl Database {
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<u64, StoreError> {
-        let connection = self.sound_connection().await?;
+        let connection = self.writing_connection().await?;
         let result = query.execute(connection).await;
         Ok(self.written(result).await?.rows_affected())
     }
@@ -116,7 +129,7 @@ impl Database {
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let connection = self.sound_connection().await?;
+        let connection = self.writing_connection().await?;
         let result = query.fetch_all(connection).await;
         if result.is_err() {
             self.make_sound().await;
@@ -152,6 +165,13 @@ impl Database {
         self.make_sound().await;
     }
 
+    /// The same as `sound_connection`, when it is this process's turn to write.
+    async fn writing_connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        self.sound_connection().await?;
+        self.turn = self.process_lock.turn(&self.location).await;
+        self.connection.as_mut().ok_or(StoreError::Closed)
+    }
+
     async fn sound_connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
         if self.is_unsound {
             self.make_sound().await;
@@ -165,6 +185,7 @@ impl Database {
     }
 
     async fn written<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        self.turn = None;
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.wrote();
         }
@@ -233,6 +254,12 @@ impl Database {
         self.checkpoints.as_ref().map(Checkpoints::made)
     }
 
+    /// Whether it writes without the process lock, while a thread waits for it.
+    #[cfg(test)]
+    pub(super) fn has_passed_by(&self) -> bool {
+        self.process_lock.is_passed_by()
+    }
+
     /// Has the other connection fail whenever it is opened.
     #[cfg(test)]
     pub(super) async fn break_checkpoints(&mut self, elsewhere: Location) {
@@ -259,6 +286,7 @@ impl Database {
                 self.connection = None;
             }
         }
+        self.turn = None;
         self.is_unsound = false;
     }
 

@@ -11,6 +11,7 @@ mod many_keys;
 mod opening;
 mod outages;
 mod pool;
+mod process_lock;
 mod two_ways;
 mod wal;
 
