@@ -48,8 +48,13 @@ pub(in crate::store) trait Backend: Send + 'static {
     /// Resets a page of counters, and counts the used units that were in force.
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError>;
 
-    /// Deletes the expired rows of a page, and counts them.
-    async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError>;
+    /// Deletes the expired rows of a page, and counts them. It covers so many rows at most.
+    async fn sweep(
+        &mut self,
+        now: Timestamp,
+        after: Option<Cursor>,
+        rows: u32,
+    ) -> Result<Page, StoreError>;
 
     /// Records a page of allowed requests: all or, on an error, none. A page that comes again, since it was in doubt, changes
     /// nothing.

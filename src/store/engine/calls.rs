@@ -11,9 +11,13 @@ use tracing::Level;
 use crate::clock;
 use crate::store::{Call, StoreError, TARGET};
 
-/// So many go into one transaction, which takes some 3 ms: charges never wait for more than that.
+/// So many go into one transaction at most, which takes some 3 ms.
 pub(in crate::store) const PAGE_CALLS: u32 = 256;
-/// What fewer of them wait for: alone, a transaction for each would cost as much as a charge does.
+/// So many do at least, where there are as many: some 0.5 ms, which is what a charge may wait for them.
+const SHORT_PAGE_CALLS: u32 = 32;
+/// When so many wait for each that goes into a transaction, more go into it: none is to be dropped.
+const BACKLOG: usize = 16;
+/// What fewer than a page wait for: alone, a transaction for each would cost as much as a charge does.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Some seconds of a busy server.
 pub(super) const MOST_CALLS: usize = 1 << 16;
@@ -40,8 +44,7 @@ impl Calls {
         for call in calls {
             waiting.push(call);
         }
-        waiting.seal();
-        waiting.sealed.pop_front().unwrap_or_default()
+        Arc::new(waiting.join(calls.len()).unwrap_or_default())
     }
 
     /// The page as JSON.
@@ -58,8 +61,10 @@ pub(super) struct CallQueue {
 }
 
 struct Waiting {
-    /// Pages that take nothing more, the oldest first.
-    sealed: VecDeque<Arc<Calls>>,
+    /// The page that is written, or was not written and will be tried again. It stays as it is.
+    first: Option<Arc<Calls>>,
+    /// Short pages that take nothing more, the oldest first.
+    sealed: VecDeque<Calls>,
     filling: Calls,
     count: usize,
     bytes: usize,
@@ -89,6 +94,7 @@ impl CallQueue {
         Self {
             store,
             waiting: Mutex::new(Waiting {
+                first: None,
                 sealed: VecDeque::new(),
                 filling: Calls::default(),
                 count: 0,
@@ -125,11 +131,10 @@ impl CallQueue {
         }
         let was_empty = waiting.count == 0;
         waiting.push(call);
-        let is_page = waiting.filling.count >= PAGE_CALLS;
-        if is_page {
+        if waiting.filling.count >= SHORT_PAGE_CALLS {
             waiting.seal();
         }
-        if was_empty || is_page {
+        if was_empty || waiting.count == PAGE_CALLS as usize {
             Taken::AndDue
         } else {
             Taken::Quietly
@@ -139,19 +144,28 @@ impl CallQueue {
     /// When a page is to be written, if there is anything.
     pub(super) fn due_at(&self) -> Option<Instant> {
         let waiting = self.lock();
-        match waiting.sealed.front() {
-            Some(page) => page.since,
-            None => Some(waiting.filling.since? + LONGEST_WAIT),
-        }
+        let oldest = waiting.first.as_deref().or(waiting.sealed.front());
+        let since = oldest.unwrap_or(&waiting.filling).since?;
+        Some(if waiting.count >= PAGE_CALLS as usize {
+            since
+        } else {
+            since + LONGEST_WAIT
+        })
     }
 
-    /// The oldest page, which stays until it is told what became of it. It takes nothing more.
-    pub(super) fn first(&self) -> Option<Arc<Calls>> {
+    /// The oldest page, a short one when it is to be written between charges. It stays until it is told what became of it, and
+    /// takes nothing more.
+    pub(super) fn first(&self, is_quiet: bool) -> Option<Arc<Calls>> {
         let mut waiting = self.lock();
-        if waiting.sealed.is_empty() {
-            waiting.seal();
+        if waiting.first.is_none() {
+            let most = if is_quiet {
+                PAGE_CALLS as usize
+            } else {
+                (waiting.count / BACKLOG).clamp(SHORT_PAGE_CALLS as usize, PAGE_CALLS as usize)
+            };
+            waiting.first = waiting.join(most).map(Arc::new);
         }
-        waiting.sealed.front().map(Arc::clone)
+        waiting.first.clone()
     }
 
     /// Notes that the oldest page was written.
@@ -192,10 +206,11 @@ impl CallQueue {
     pub(super) fn give_up(&self, error: &StoreError) -> u64 {
         let mut waiting = self.lock();
         let count = waiting.count as u64;
-        while waiting.count > 0 {
-            waiting.seal();
-            waiting.forget_first();
-        }
+        waiting.settled += count;
+        waiting.first = None;
+        waiting.sealed.clear();
+        waiting.filling = Calls::default();
+        (waiting.count, waiting.bytes) = (0, 0);
         let dropped = waiting.dropped.take().unwrap_or(0) + count;
         drop(waiting);
         self.dropped.fetch_add(count, Ordering::Relaxed);
@@ -285,12 +300,35 @@ impl Waiting {
                 ..Calls::default()
             };
             let page = std::mem::replace(&mut self.filling, next);
-            self.sealed.push_back(Arc::new(page));
+            self.sealed.push_back(page);
         }
     }
 
+    /// Takes the oldest short pages, so many requests of them at most, as one page.
+    fn join(&mut self, most: usize) -> Option<Calls> {
+        let mut page = self.next_short()?;
+        while let Some(next) = self.sealed.front().or(Some(&self.filling))
+            && next.count > 0
+            && (page.count + next.count) as usize <= most
+        {
+            let next = self.next_short()?;
+            page.rows.push(b',');
+            page.rows.extend_from_slice(&next.rows);
+            page.count += next.count;
+            self.bytes += 1;
+        }
+        Some(page)
+    }
+
+    fn next_short(&mut self) -> Option<Calls> {
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        self.sealed.pop_front()
+    }
+
     fn forget_first(&mut self) {
-        if let Some(page) = self.sealed.pop_front() {
+        if let Some(page) = self.first.take() {
             self.count -= page.count as usize;
             self.bytes -= page.rows.len();
             self.settled += u64::from(page.count);
@@ -320,13 +358,13 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_is_told_of_the_first_request_and_of_each_page() {
+    fn the_writer_is_told_of_the_first_request_and_of_a_page() {
         let queue = queue();
         let told: Vec<_> = (0..600).map(|_| queue.put(&call("user:a"))).collect();
         let places = told.iter().enumerate();
         let due = places.filter(|(_, taken)| **taken == Taken::AndDue);
         let due: Vec<_> = due.map(|(place, _)| place).collect();
-        assert_eq!(due, [0, 255, 511]);
+        assert_eq!(due, [0, 255]);
     }
 
     #[test]
@@ -342,17 +380,55 @@ mod tests {
         assert!(queue.due_at() <= Some(clock::monotonic()));
     }
 
+    /// How many requests a page has, when so many wait.
+    fn length_of_page(waiting: usize, is_quiet: bool) -> u32 {
+        let queue = queue();
+        for _ in 0..waiting {
+            queue.put(&call("user:a"));
+        }
+        queue.first(is_quiet).unwrap().count
+    }
+
+    #[test]
+    fn a_page_between_charges_is_short_unless_there_are_many_others() {
+        assert_eq!(length_of_page(5, false), 5);
+        assert_eq!(length_of_page(255, false), 32);
+        assert_eq!(length_of_page(255, true), 255);
+        assert_eq!(length_of_page(2_048, false), 128);
+        assert_eq!(length_of_page(60_000, false), 256);
+        assert_eq!(length_of_page(60_000, true), 256);
+    }
+
+    #[test]
+    fn short_pages_become_a_long_one_without_a_loss() {
+        let queue = queue();
+        for number in 0..100 {
+            queue.put(&call(&number.to_string()));
+        }
+        let page: serde_json::Value =
+            serde_json::from_str(&queue.first(true).unwrap().json()).unwrap();
+        let keys = page.as_array().unwrap().iter();
+        let keys: Vec<_> = keys
+            .map(|row| row[3].as_str().unwrap().parse::<usize>().unwrap())
+            .collect();
+        assert_eq!(keys, (0..100).collect::<Vec<usize>>());
+        queue.wrote_first();
+        let waiting = queue.lock();
+        assert_eq!((waiting.count, waiting.bytes, waiting.settled), (0, 0, 100));
+    }
+
     #[test]
     fn a_page_stays_until_it_is_written_and_takes_nothing_more() {
         let queue = queue();
         queue.put(&call("user:a"));
-        let first = queue.first().unwrap();
+        let first = queue.first(true).unwrap();
         queue.put(&call("user:b"));
         queue.failed_first(&StoreError::DeadlineExceeded);
-        assert!(Arc::ptr_eq(&first, &queue.first().unwrap()));
+        assert!(Arc::ptr_eq(&first, &queue.first(true).unwrap()));
         queue.wrote_first();
         assert_eq!((queue.accepted(), queue.settled()), (2, 1));
-        let rows: serde_json::Value = serde_json::from_str(&queue.first().unwrap().json()).unwrap();
+        let rows: serde_json::Value =
+            serde_json::from_str(&queue.first(true).unwrap().json()).unwrap();
         assert_eq!(
             (&rows[0][3], rows[0][8].as_i64()),
             (&"user:b".into(), Some(-1))
@@ -367,7 +443,7 @@ mod tests {
         }
         assert_eq!(queue.put(&call("user:a")), Taken::Dropped);
         assert_eq!((queue.dropped(), queue.accepted()), (1, MOST_CALLS as u64));
-        queue.first();
+        queue.first(true);
         queue.wrote_first();
         assert_ne!(queue.put(&call("user:a")), Taken::Dropped);
     }
@@ -396,6 +472,6 @@ mod tests {
         assert_eq!(queue.put(&call("user:a")), Taken::Dropped);
         queue.give_up(&StoreError::Closed);
         assert_eq!((queue.dropped(), queue.settled()), (2, 1));
-        assert!(queue.first().is_none());
+        assert!(queue.first(true).is_none());
     }
 }

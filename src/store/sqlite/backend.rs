@@ -80,10 +80,16 @@ impl Backend for Sqlite {
         tables::reset(&mut self.database, reset, after).await
     }
 
-    async fn sweep(&mut self, now: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
+    async fn sweep(
+        &mut self,
+        now: Timestamp,
+        after: Option<Cursor>,
+        rows: u32,
+    ) -> Result<Page, StoreError> {
         self.database.notice_loss().await;
         let has_counters = after.as_ref().is_none_or(tables::is_of_counters);
-        let page = tables::sweep(&mut self.database, now, &self.retention, after).await?;
+        let call = tables::sweep(&mut self.database, now, &self.retention, after, rows);
+        let page = call.await?;
         if let Some(room) = &mut self.room
             && has_counters
         {

@@ -61,7 +61,9 @@ async fn requests_are_recorded_in_pages_and_charges_go_between_them() {
     first.await.unwrap();
     bench.engine.close().await.unwrap();
     let lengths: Vec<_> = bench.pages().iter().map(Vec::len).collect();
-    assert_eq!(lengths, [256, 256, 88]);
+    assert_eq!(lengths[0], 32, "charges come");
+    assert!(lengths.iter().all(|length| *length <= 256), "{lengths:?}");
+    assert_eq!(lengths.iter().sum::<usize>(), 600);
     let batches = bench.batches();
     let place = |key: &str| batches.iter().position(|batch| batch[0] == key);
     // It was there before the second page.
@@ -82,7 +84,15 @@ async fn other_work_is_not_kept_waiting_by_pages() {
     bench.remote.release.notify_one();
     hanging.await.unwrap();
     swept.await.unwrap();
-    assert!(bench.pages().len() < 3, "{} pages", bench.pages().len());
+    let (mut pages, mut sweeps) = (0, 0);
+    while sweeps < 2 {
+        match bench.events.recv().await {
+            Some("sweep") => sweeps += 1,
+            Some("record") => pages += 1,
+            _ => {}
+        }
+    }
+    assert!(pages < 6, "{pages} of 19 pages");
 }
 
 #[tokio::test]

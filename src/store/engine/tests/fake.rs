@@ -71,7 +71,12 @@ impl Backend for Fake {
         Ok(page_of(3, after))
     }
 
-    async fn sweep(&mut self, _: Timestamp, after: Option<Cursor>) -> Result<Page, StoreError> {
+    async fn sweep(
+        &mut self,
+        _: Timestamp,
+        after: Option<Cursor>,
+        _: u32,
+    ) -> Result<Page, StoreError> {
         self.events.send("sweep").unwrap();
         Ok(page_of(2, after))
     }

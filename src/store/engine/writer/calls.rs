@@ -49,9 +49,9 @@ impl<B: Backend> Writer<B> {
         self.recording.had_its_turn
     }
 
-    /// Writes a page of allowed requests. One that fails stays, to be tried again.
-    pub(super) async fn record(&mut self) -> Result<(), StoreError> {
-        let Some(page) = self.inbox.calls.first() else {
+    /// Writes a page of allowed requests, a long one when it is quiet. One that fails stays, to be tried again.
+    pub(super) async fn record(&mut self, is_quiet: bool) -> Result<(), StoreError> {
+        let Some(page) = self.inbox.calls.first(is_quiet) else {
             return Ok(());
         };
         let held = Held {
@@ -82,7 +82,7 @@ impl<B: Backend> Writer<B> {
         let mut tries_left = TRIES_AT_CLOSE;
         let mut error = StoreError::Closed;
         while tries_left > 0 && self.inbox.calls.due_at().is_some() {
-            if let Err(failure) = self.record().await {
+            if let Err(failure) = self.record(true).await {
                 error = failure;
                 tries_left -= 1;
             }

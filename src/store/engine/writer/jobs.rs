@@ -9,6 +9,7 @@ use crate::store::StoreError;
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
+use crate::store::engine::sweeper;
 
 /// A job, and how far it is.
 pub(super) struct Running {
@@ -82,7 +83,7 @@ impl<B: Backend> Writer<B> {
         {
             // What was recorded before it was asked is in the answer.
             self.jobs.push_front(running);
-            if let Err(error) = self.record().await
+            if let Err(error) = self.record(self.is_quiet()).await
                 && let Some(mut running) = self.jobs.pop_front()
             {
                 running.waiter.answer(Err(error));
@@ -98,7 +99,7 @@ impl<B: Backend> Writer<B> {
         }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
-        let now = self.now();
+        let (now, rows) = (self.now(), sweeper::page_rows(self.is_quiet()));
         let mut jobs = waiters_of(&mut self.jobs);
         jobs.push(&mut running.waiter);
         let held = Held {
@@ -110,7 +111,7 @@ impl<B: Backend> Writer<B> {
             match &running.job {
                 Job::Open => backend.open().await.map(|()| Page::default()),
                 Job::Reset(reset) => backend.reset(reset, after).await,
-                Job::Sweep => backend.sweep(now, after).await,
+                Job::Sweep => backend.sweep(now, after, rows).await,
                 Job::Usage(job) => {
                     let page = backend.usage(&job.ask, after).await?;
                     job.add(page.groups)?;
@@ -191,12 +192,13 @@ impl<B: Backend> Writer<B> {
             self.local.sweep();
         }
         let horizon = self.sweeper.horizon(now);
-        let call = self.backend.sweep(horizon, after);
+        let rows = sweeper::page_rows(self.is_quiet());
+        let call = self.backend.sweep(horizon, after, rows);
         match watched(&self.inbox, Held::default(), call).await {
             Ok(page) => {
                 #[cfg(feature = "metrics")]
                 self.inbox.health.meters().swept(page.count);
-                self.sweeper.swept(page, clock::monotonic());
+                self.sweeper.swept(page, rows, clock::monotonic());
             }
             Err(error) => {
                 self.sweeper.failed(clock::monotonic());

@@ -68,6 +68,7 @@ pub(super) fn starter<B: Backend>(
                 jobs: VecDeque::new(),
                 job_had_its_turn: false,
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
+                asked_at: clock::monotonic(),
                 maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
             };
             // What a call of the backend does is caught where it is watched. Should anything else panic, a log
@@ -91,6 +92,9 @@ const BETWEEN_GIVING_BACK: Duration = Duration::from_secs(1);
 const GIVEN_BACK_AT_ONCE: usize = 1_000;
 const BETWEEN_MORE: Duration = Duration::from_millis(25);
 
+/// Charges that came until so long ago may come again at any moment: what is done between them is done in short pages.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
+
 struct Writer<B> {
     backend: B,
     inbox: Arc<Inbox>,
@@ -108,6 +112,8 @@ struct Writer<B> {
     /// Whether the last thing that was done between charges was a page of a job.
     job_had_its_turn: bool,
     sweeper: Sweeper,
+    /// When something was asked that is waited for.
+    asked_at: Instant,
     maintain_at: Instant,
 }
 
@@ -124,6 +130,9 @@ impl<B: Backend> Writer<B> {
                 && taken.looks.is_empty()
                 && taken.given_back.is_empty()
                 && taken.refills.is_empty();
+            if !is_idle {
+                self.asked_at = clock::monotonic();
+            }
             self.put_jobs(taken.jobs.drain(..));
             let given_back = mem::take(&mut taken.given_back);
             let (mut first, mut last) = taken.looks_first_and_last();
@@ -143,7 +152,7 @@ impl<B: Backend> Writer<B> {
             // One page at a time, so that charges never wait for more than that.
             if self.is_turn_to_record() {
                 // What fails is tried again, and told when there is no more room.
-                let _ = self.record().await;
+                let _ = self.record(self.is_quiet()).await;
             } else if let Some(running) = self.next_job() {
                 if self.step(running).await {
                     return;
@@ -221,6 +230,11 @@ impl<B: Backend> Writer<B> {
                 _ => Err(StoreError::Closed),
             });
         }
+    }
+
+    /// Whether nobody is likely to wait for what is done now.
+    fn is_quiet(&self) -> bool {
+        clock::monotonic().duration_since(self.asked_at) > QUIET_AFTER
     }
 
     fn now(&self) -> Timestamp {

@@ -42,9 +42,6 @@ const CAP: [&str; 2] = [
         ORDER BY day DESC, key DESC, policy DESC, route DESC LIMIT 1 OFFSET $1)",
 ];
 
-/// Rows that a page of a sweep deletes.
-const PAGE: i64 = 1_000;
-
 /// How many rows a page would delete, up to `$2`, and whether there are others. It reads without the write lock.
 const LOOK: [&str; 2] = [
     "SELECT (SELECT count(*) FROM (SELECT 1 FROM api_calls WHERE at <= $1 LIMIT $2)),
@@ -88,7 +85,7 @@ pub(in crate::store::sqlite) async fn record(
     Ok(())
 }
 
-/// Deletes up to a page of what is older than it is kept for, in the table of this number. There is a next page of the same
+/// Deletes up to so many rows of what is older than it is kept for, in the table of this number. There is a next page of the same
 /// table when this one was full.
 pub(super) async fn sweep(
     database: &mut Database,
@@ -96,6 +93,7 @@ pub(super) async fn sweep(
     retention: &Retention,
     table: usize,
     again: Cursor,
+    rows: u32,
 ) -> Result<Page, StoreError> {
     if !retention.is_in_force() {
         return Ok(Page::default());
@@ -108,9 +106,9 @@ pub(super) async fn sweep(
         0 => before(retention.of_calls()).unix_millis(),
         _ => Day::of(before(retention.of_usage())).unix_days(),
     };
-    let query = sqlx::query(LOOK[table]).bind(end).bind(PAGE);
-    let rows = database.read(query).await?;
-    let look = |column| rows.first().map_or(Ok(0), |row| unsigned(row, column));
+    let query = sqlx::query(LOOK[table]).bind(end).bind(rows);
+    let found = database.read(query).await?;
+    let look = |column| found.first().map_or(Ok(0), |row| unsigned(row, column));
     let (old, kept) = (look(0)?, look(1)?);
     if old == 0 {
         return Ok(Page {
@@ -118,11 +116,11 @@ pub(super) async fn sweep(
             ..Page::default()
         });
     }
-    let query = sqlx::query(SWEEP[table]).bind(end).bind(PAGE);
+    let query = sqlx::query(SWEEP[table]).bind(end).bind(rows);
     let count = database.execute(query).await?;
     Ok(Page {
         count,
         kept,
-        next: (count >= PAGE.unsigned_abs()).then_some(again),
+        next: (count >= u64::from(rows)).then_some(again),
     })
 }

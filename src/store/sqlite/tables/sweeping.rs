@@ -12,9 +12,6 @@ use crate::store::engine::{Cursor, Page};
 use crate::store::sqlite::Database;
 use crate::store::sqlite::retention::Retention;
 
-/// Rows that a page covers: some 2 ms.
-const PAGE: i64 = 1_000;
-
 /// How many rows a page of the table has, how many of those have expired at `$4`, and then the row that ends it when it
 /// is a full one. It reads without the write lock, which most pages do not need.
 const LOOK: &str = "
@@ -94,12 +91,13 @@ pub(in crate::store::sqlite) fn statements() -> impl Iterator<Item = &'static st
     })
 }
 
-/// Deletes the expired rows of a page.
+/// Deletes the expired rows of a page, which covers so many.
 pub(in crate::store::sqlite) async fn sweep(
     database: &mut Database,
     now: Timestamp,
     retention: &Retention,
     after: Option<Cursor>,
+    rows: u32,
 ) -> Result<Page, StoreError> {
     let after = after.unwrap_or_else(|| start_of(0));
     let table = after.table;
@@ -107,7 +105,7 @@ pub(in crate::store::sqlite) async fn sweep(
     let following = (table + 1 < tables).then(|| start_of(table + 1));
     let Some(statements) = STATEMENTS.get(table) else {
         let recorded = table - STATEMENTS.len();
-        let page = calls::sweep(database, now, retention, recorded, after).await?;
+        let page = calls::sweep(database, now, retention, recorded, after, rows).await?;
         return Ok(Page {
             next: page.next.or(following),
             ..page
@@ -119,7 +117,7 @@ pub(in crate::store::sqlite) async fn sweep(
         .bind(&after.key)
         .bind(after.at)
         .bind(now)
-        .bind(PAGE);
+        .bind(rows);
     let rows = database.read(query).await?;
     let Some(summary) = rows.first() else {
         return Err(fault("a sweep's page has no summary"));

@@ -92,7 +92,7 @@ async fn a_sweep_deletes_what_is_too_old_and_nothing_else_in_bounded_pages() {
     let (mut after, mut largest) = (None, 0);
     loop {
         let page = backend
-            .sweep(Timestamp::from_unix_millis(NOW), after)
+            .sweep(Timestamp::from_unix_millis(NOW), after, 1_000)
             .await
             .unwrap();
         largest = largest.max(page.count);

@@ -132,7 +132,7 @@ async fn sweep_all(backend: &mut Sqlite, millis: i64) -> u64 {
     let (mut count, mut after) = (0, None);
     loop {
         let page = backend
-            .sweep(Timestamp::from_unix_millis(millis), after)
+            .sweep(Timestamp::from_unix_millis(millis), after, 1_000)
             .await
             .unwrap();
         count += page.count;
