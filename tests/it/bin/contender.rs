@@ -5,12 +5,14 @@
 //! limits, larger costs and steps of the clock, how far these go, and how many are the last of a task, joined by commas; and
 //! limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
 //! It says `ready`, and obeys lines: `round` with a seed and, by a set clock, an instant in milliseconds; `close`. It says what
-//! it was told before it goes on, so that what it says is known however it ends.
+//! it was told before it goes on, so that what it says is known however it ends. It says `late` when units may be counted that it
+//! was not told of: an answer came too late, or what it had charged ahead could not be given back.
 
 mod policies;
 
 use std::env;
 use std::error::Error;
+use std::fmt::Debug;
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,11 @@ use tollgate::{
     Decision, FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, StoreError, Timestamp,
     Verdict,
 };
+use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, registry};
 
 use self::policies::policy;
 
@@ -34,6 +41,7 @@ async fn main() -> Result<()> {
     let [path, clock, keys, rates, limiters @ ..] = &arguments[..] else {
         return Err("give file, clock, keys, rates, limiters".into());
     };
+    registry().with(Lost).init();
     let set_clock = ManualClock::new(Timestamp::from_unix_millis(0));
     let mut store = SqliteStore::open(path)
         .await?
@@ -76,7 +84,7 @@ async fn main() -> Result<()> {
         }
         say("done")?;
     }
-    store.close().await?;
+    or_transient(store.close().await)?;
     say("closed")?;
     Ok(())
 }
@@ -181,9 +189,9 @@ impl Contender {
         loop {
             match limiter.check_n(&user(key), cost).await {
                 Ok(decision) => return Ok(decision),
-                Err(error) if error.is_transient() => yield_now().await,
-                Err(error) => return Err(error.into()),
+                error => or_transient(error)?,
             }
+            yield_now().await;
         }
     }
 
@@ -216,8 +224,25 @@ fn user(key: usize) -> Key {
 
 fn or_transient<T>(answer: Result<T, StoreError>) -> Result<()> {
     match answer {
+        Err(StoreError::DeadlineExceeded) => Ok(say("late")?),
         Err(error) if !error.is_transient() => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+/// Hears the log tell of units that stay counted though nobody uses them.
+struct Lost;
+
+impl<S: Subscriber> Layer<S> for Lost {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut is_lost = event.metadata().name() == "tollgate.refunds_lost";
+        event.record(&mut |_: &Field, value: &dyn Debug| {
+            is_lost |= format!("{value:?}").contains("could not be given back");
+        });
+        if is_lost {
+            // Who hears nobody any more has ended the contest.
+            let _ = say("late");
+        }
     }
 }
 

@@ -11,6 +11,8 @@ const LAST_WORDS: u32 = 9;
 pub(super) struct Course {
     pub(super) ledger: Ledger,
     pub(super) rounds: u32,
+    /// Whether more may be stored than was told, though nobody was killed.
+    pub(super) was_late: bool,
     /// So much is never said in a round, unless nothing is refused: it would have no end.
     pub(super) runaway: u64,
     fleet: Fleet,
@@ -29,6 +31,7 @@ impl Course {
         Self {
             ledger,
             rounds: 0,
+            was_late: false,
             runaway: u64::MAX,
             fleet: Fleet::start(Vec::new(), 0),
             rng,
@@ -102,6 +105,7 @@ impl Course {
     fn take(&mut self, line: &str) {
         match line {
             "ready" | "done" | "closed" => {}
+            "late" => self.was_late = true,
             "resetting" | "limiting" => self.meddled += 1,
             told => self.ledger.hear(told),
         }

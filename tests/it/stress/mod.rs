@@ -29,7 +29,7 @@ async fn kills_and_resets_never_let_more_than_the_limit_through() {
 /// Whoever was refused has nothing left that was charged ahead, and the others can't have either.
 #[tokio::test]
 async fn without_kills_each_window_is_exactly_full_when_all_were_refused() {
-    let ended = Contest::default().run();
+    let ended = Contest::default().run_in_time();
     ended.ledger.assert_full();
     ended.ledger.assert_stored(&ended.path, 1, true).await;
 }
