@@ -77,7 +77,7 @@ impl Decision {
 
     /// "Allowed", said without having counted anything.
     pub(crate) fn uncounted(parts: Few<(Policy, Key)>, cost: u32, decided_at: Timestamp) -> Self {
-        let verdict = |(policy, key)| Verdict::uncounted(policy, key, cost, decided_at);
+        let verdict = |(policy, key)| Verdict::uncounted(&policy, key, cost, decided_at);
         Self {
             made: Made::Uncounted,
             ..Self::new(parts.into_map(verdict))
@@ -85,11 +85,9 @@ impl Decision {
     }
 
     /// This decision, which was made in this process's memory while the store gave no answer.
-    pub(crate) fn made_locally(self) -> Self {
-        Self {
-            made: Made::Locally,
-            ..self
-        }
+    pub(crate) fn made_locally(mut self) -> Self {
+        self.made = Made::Locally;
+        self
     }
 
     /// Notes whose counters it was charged to, if it was admitted: those that were not `held` to a charge of before.
@@ -334,13 +332,7 @@ mod tests {
 
     fn verdict(policy: &Policy, cost: u32, fits: bool, used: u64, millis: i64) -> Verdict {
         let at = Timestamp::from_unix_millis(millis);
-        Verdict::new(
-            policy.clone(),
-            Key::new("user", 1),
-            cost,
-            at,
-            found(fits, used),
-        )
+        Verdict::new(policy, Key::new("user", 1), cost, at, &found(fits, used))
     }
 
     fn decide(policy: &Policy, cost: u32, is_allowed: bool, used: u64, millis: i64) -> Decision {

@@ -1,7 +1,7 @@
 //! One value or several.
 
 /// One value or several: never none. One alone needs no allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Few<T> {
     first: T,
     rest: Box<[T]>,
@@ -71,14 +71,14 @@ impl<T> Few<T> {
     pub(crate) fn map<'a, U>(&'a self, mut change: impl FnMut(&'a T) -> U) -> Few<U> {
         Few {
             first: change(&self.first),
-            rest: self.rest.iter().map(change).collect(),
+            rest: boxed(self.rest.iter().map(change)),
         }
     }
 
     pub(crate) fn into_map<U>(self, mut change: impl FnMut(T) -> U) -> Few<U> {
         Few {
             first: change(self.first),
-            rest: self.rest.into_iter().map(change).collect(),
+            rest: boxed(self.rest.into_iter().map(change)),
         }
     }
 
@@ -88,6 +88,21 @@ impl<T> Few<T> {
             .checked_sub(1)
             .and_then(|index| self.rest.get(index))
             .unwrap_or(&self.first)
+    }
+}
+
+impl<T: Clone> Clone for Few<T> {
+    fn clone(&self) -> Self {
+        self.map(T::clone)
+    }
+}
+
+/// Few are several: what collects and boxes is not gone through for nothing.
+fn boxed<T>(rest: impl ExactSizeIterator<Item = T>) -> Box<[T]> {
+    if rest.len() == 0 {
+        Box::default()
+    } else {
+        rest.collect()
     }
 }
 

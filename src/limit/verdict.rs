@@ -27,29 +27,29 @@ pub(crate) struct ChargedBy(pub(crate) NonZeroU64);
 impl Verdict {
     /// What follows from the state that a charge, or a look, has left.
     pub(crate) fn new(
-        policy: Policy,
+        policy: &Policy,
         key: Key,
         cost: u32,
         decided_at: Timestamp,
-        found: Found,
+        found: &Found,
     ) -> Self {
         Self {
             policy: match found.in_force {
-                None => policy,
+                None => policy.clone(),
                 in_force => policy.with_limit(in_force),
             },
             key,
             cost,
             decided_at,
-            found,
+            found: *found,
             charged_by: None,
         }
     }
 
     /// "Allowed", said without having counted anything.
-    pub(super) fn uncounted(policy: Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
-        let state = State::unused(&policy, decided_at);
-        Self::new(policy, key, cost, decided_at, Found::new(true, state))
+    pub(super) fn uncounted(policy: &Policy, key: Key, cost: u32, decided_at: Timestamp) -> Self {
+        let state = State::unused(policy, decided_at);
+        Self::new(policy, key, cost, decided_at, &Found::new(true, state))
     }
 
     /// This verdict, of a charge that was made, by the limit of another policy on the same counter: it takes no charge of

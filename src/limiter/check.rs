@@ -63,10 +63,10 @@ impl Begun {
     pub(super) fn held(held: Held, cost: u32, limiter: &Limiter) -> Self {
         let mut asked = Asked::held(held, cost);
         let verdicts = std::mem::take(&mut asked.held);
-        let decision = match Few::collect(verdicts.into_iter().flatten()) {
-            Some(verdicts) => asked.told(Ok(asked.marked(Decision::new(verdicts))), limiter),
-            None => Err(StoreError::Closed),
-        };
+        let decision = Few::collect(verdicts.into_iter().flatten())
+            .map(|verdicts| asked.marked(Decision::new(verdicts)))
+            .ok_or(StoreError::Closed);
+        asked.tell(&decision, limiter);
         Self::Decided(decision, asked.parts)
     }
 }
@@ -152,26 +152,22 @@ impl Asked {
             }
             Err(error) => self.without_store(held, error, limiter),
         };
-        self.told(decision, limiter)
+        self.tell(&decision, limiter);
+        decision
     }
 
-    /// The decision, which whoever listens has been told then. Why there is none, the store tells.
-    fn told(
-        &self,
-        decision: Result<Decision, StoreError>,
-        limiter: &Limiter,
-    ) -> Result<Decision, StoreError> {
-        if let Ok(decision) = &decision {
+    /// Tells whoever listens what was decided. Why nothing was, the store tells.
+    fn tell(&self, decision: &Result<Decision, StoreError>, limiter: &Limiter) {
+        if let Ok(decision) = decision {
             events::decided(decision, limiter.is_shadow());
             #[cfg(feature = "admin")]
             limiter.tally(decision);
         }
         #[cfg(feature = "metrics")]
-        match &decision {
+        match decision {
             Ok(decision) => meters::decided(decision, limiter.is_shadow()),
             Err(_) => meters::unanswered(self.parts.iter().map(Part::policy), limiter.is_shadow()),
         }
-        decision
     }
 
     /// The decision, marked when what it is held to was charged without the store.
@@ -249,18 +245,19 @@ pub(super) fn decision(
 ) -> Decision {
     // Either all were looked at, or those that were not held before have been charged.
     let mut found = outcome.of_policies();
+    let mut next = || found.next().unwrap_or(outcome.found.first());
+    let verdict =
+        |part: &Part, found| Verdict::new(part.policy(), part.key.clone(), cost, outcome.at, found);
+    if held.is_empty() {
+        return Decision::new(parts.map(|part| verdict(part, next())));
+    }
     let is_about_all = outcome.of_policies().count() == parts.len();
     let mut held = held.into_iter();
     Decision::new(parts.map(|part| {
-        let verdict = |found| {
-            let (policy, key) = (part.policy().clone(), part.key.clone());
-            Verdict::new(policy, key, cost, outcome.at, found)
-        };
-        let mut next = || *found.next().unwrap_or(outcome.found.first());
         match held.next().flatten() {
             // The store knows how long to wait; what was refused stays so, should there be room again.
             Some(held) if is_about_all => {
-                let looked = verdict(next());
+                let looked = verdict(part, next());
                 if held.is_denied() && looked.is_denied() {
                     looked
                 } else {
@@ -268,7 +265,7 @@ pub(super) fn decision(
                 }
             }
             Some(held) => held,
-            None => verdict(next()),
+            None => verdict(part, next()),
         }
     }))
 }

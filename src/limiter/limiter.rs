@@ -357,6 +357,17 @@ impl Limiter {
         })
     }
 
+    /// Each policy with the one key of all.
+    pub(crate) fn parts_of(&self, key: Key) -> Few<Part> {
+        match self.inner.rules.only() {
+            Some(rule) => Few::one(Part {
+                rule: Arc::clone(rule),
+                key,
+            }),
+            None => self.parts(&[key]),
+        }
+    }
+
     pub(crate) fn store_id(&self) -> StoreId {
         self.store_handle().id()
     }

@@ -160,7 +160,7 @@ impl Settings {
     pub(super) fn parts(&self, head: &Parts) -> Result<Few<Part>, KeyError> {
         let key = self.key.extract(head, self.limiter.policy())?;
         let parts = if self.own_keys.is_empty() {
-            self.limiter.parts(&[key])
+            self.limiter.parts_of(key)
         } else {
             let sharing = self.sharing();
             let mut keys = vec![key; sharing];

@@ -1,5 +1,6 @@
 //! What becomes of a key that was refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::policy::{LONGEST_WINDOW, expect};
@@ -55,7 +56,7 @@ impl Policy {
         if refusals == 0 || lasts.is_zero() || lasts > LONGEST_WINDOW || !is_whole {
             return Err(PolicyError::InvalidBlock);
         }
-        self.blocking = Some(Blocking {
+        Arc::make_mut(&mut self.built).blocking = Some(Blocking {
             after: refusals,
             lasts,
         });

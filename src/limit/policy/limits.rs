@@ -11,7 +11,7 @@ impl Policy {
     #[must_use]
     pub fn limit(&self) -> u32 {
         match self.in_force {
-            None => self.limit,
+            None => self.built.limit,
             Some(in_force) => in_force.units.unwrap_or(u32::MAX),
         }
     }
@@ -20,19 +20,19 @@ impl Policy {
     pub(crate) fn rate(&self) -> u32 {
         // A bucket without a limit drains as ever, so that what was used is still there when it has one again.
         let Some(units) = self.in_force.and_then(|in_force| in_force.units) else {
-            return self.rate;
+            return self.built.rate;
         };
-        if self.rate == self.limit || self.limit == 0 {
+        if self.built.rate == self.built.limit || self.built.limit == 0 {
             return units;
         }
         // In proportion, so that the bucket takes as long to fill.
-        let rate = u64::from(units) * u64::from(self.rate);
-        u32::try_from(rate.div_ceil(u64::from(self.limit))).unwrap_or(u32::MAX)
+        let rate = u64::from(units) * u64::from(self.built.rate);
+        u32::try_from(rate.div_ceil(u64::from(self.built.limit))).unwrap_or(u32::MAX)
     }
 
     /// The units that come back in each period when no limit is set at run time.
     pub(crate) fn own_rate(&self) -> u32 {
-        self.rate
+        self.built.rate
     }
 
     /// The limit that was set at run time for the key that this is about, if one was.

@@ -48,6 +48,15 @@ const LONGEST_NAME: usize = 64;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
+    /// What it was built with. Every decision has a policy, so its clones share this.
+    pub(super) built: Arc<Built>,
+    /// The limit that was set at run time for the key that this is about, if one was.
+    pub(super) in_force: Option<InForce>,
+}
+
+/// What a policy was built with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Built {
     name: Arc<str>,
     is_named: bool,
     algorithm: Algorithm,
@@ -59,8 +68,6 @@ pub struct Policy {
     period: Duration,
     is_leased: bool,
     pub(super) blocking: Option<Blocking>,
-    /// The limit that was set at run time for the key that this is about, if one was.
-    pub(super) in_force: Option<InForce>,
 }
 
 impl Policy {
@@ -94,14 +101,16 @@ impl Policy {
 
     fn checked(algorithm: Algorithm, limit: u32, period: Duration) -> Self {
         Self {
-            name: default_name(algorithm, limit, period),
-            is_named: false,
-            algorithm,
-            limit,
-            rate: limit,
-            period,
-            is_leased: true,
-            blocking: None,
+            built: Arc::new(Built {
+                name: default_name(algorithm, limit, period),
+                is_named: false,
+                algorithm,
+                limit,
+                rate: limit,
+                period,
+                is_leased: true,
+                blocking: None,
+            }),
             in_force: None,
         }
     }
@@ -124,17 +133,18 @@ impl Policy {
     ///
     /// [`PolicyError`] when the policy is no token bucket, or its burst would take longer than ten years to come back.
     pub fn try_burst(mut self, burst: u32) -> Result<Self, PolicyError> {
-        if self.algorithm != Algorithm::TokenBucket {
+        if self.built.algorithm != Algorithm::TokenBucket {
             return Err(PolicyError::BurstWithoutBucket);
         }
         let is_too_slow = self.refill_millis(burst) > LONGEST_WINDOW.as_millis();
-        if burst > 0 && (self.rate == 0 || is_too_slow) {
+        if burst > 0 && (self.built.rate == 0 || is_too_slow) {
             return Err(PolicyError::BurstTooLarge);
         }
-        self.limit = burst;
-        if !self.is_named {
-            let name = default_name(self.algorithm, self.rate, self.period);
-            self.name = if burst == self.rate {
+        let built = Arc::make_mut(&mut self.built);
+        built.limit = burst;
+        if !built.is_named {
+            let name = default_name(built.algorithm, built.rate, built.period);
+            built.name = if burst == built.rate {
                 name
             } else {
                 format!("{name}-burst-{burst}").into()
@@ -169,8 +179,9 @@ impl Policy {
         if !starts_well || name.len() > LONGEST_NAME || !name.bytes().all(is_allowed) {
             return Err(PolicyError::InvalidName(name.chars().take(80).collect()));
         }
-        self.name = name.into();
-        self.is_named = true;
+        let built = Arc::make_mut(&mut self.built);
+        built.name = name.into();
+        built.is_named = true;
         Ok(self)
     }
 
@@ -188,62 +199,63 @@ impl Policy {
     /// With `false` each request reaches the store, and every process sees at once what all others have done.
     #[must_use]
     pub fn leases(mut self, is_leased: bool) -> Self {
-        self.is_leased = is_leased;
+        Arc::make_mut(&mut self.built).is_leased = is_leased;
         self
     }
 
     pub(crate) fn blocking(&self) -> Option<Blocking> {
-        self.blocking
+        self.built.blocking
     }
 
     #[cfg(any(feature = "sqlite", feature = "admin"))]
     pub(crate) fn is_leased(&self) -> bool {
-        self.is_leased
+        self.built.is_leased
     }
 
     /// The name, as it is sent and stored.
     #[must_use]
     pub fn as_name(&self) -> &str {
-        &self.name
+        &self.built.name
     }
 
     /// The name, shared.
     #[cfg(feature = "metrics")]
     pub(crate) fn shared_name(&self) -> Arc<str> {
-        Arc::clone(&self.name)
+        Arc::clone(&self.built.name)
     }
 
     /// Whether the name was given, rather than made of the numbers.
     pub(crate) fn is_named(&self) -> bool {
-        self.is_named
+        self.built.is_named
     }
 
     /// How it counts.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
+        self.built.algorithm
     }
 
     /// The time in which the limit comes back, in whole milliseconds: the length of the window; of a month 31 days; of a
     /// token bucket the time that an empty one takes to fill.
     #[must_use]
     pub fn window(&self) -> Duration {
-        if self.algorithm != Algorithm::TokenBucket || self.rate == self.limit {
-            return self.period;
+        if self.built.algorithm != Algorithm::TokenBucket || self.built.rate == self.built.limit {
+            return self.built.period;
         }
         // A limit that is set at run time leaves it.
-        let millis = self.refill_millis(self.limit);
+        let millis = self.refill_millis(self.built.limit);
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
             .max(Duration::from_millis(1))
     }
 
     fn refill_millis(&self, burst: u32) -> u128 {
-        (self.period.as_millis() * u128::from(burst)).div_ceil(u128::from(self.rate.max(1)))
+        (self.built.period.as_millis() * u128::from(burst))
+            .div_ceil(u128::from(self.built.rate.max(1)))
     }
 
     /// What the rate is about; without a rate of its own the window.
     pub(crate) fn period(&self) -> Duration {
-        self.period
+        self.built.period
     }
 
     /// [`window`](Self::window) in whole seconds, rounded up: never 0.
@@ -253,46 +265,46 @@ impl Policy {
 
     /// The window that holds an instant, for algorithms whose windows have a beginning.
     pub(crate) fn span(&self, at: Timestamp) -> Span {
-        match self.algorithm {
+        match self.built.algorithm {
             Algorithm::CalendarMonth => Span::month(at),
             // Without leap seconds, hours and days of the calendar are aligned windows.
-            _ => Span::aligned(at, self.period),
+            _ => Span::aligned(at, self.built.period),
         }
     }
 
     /// From when on nobody needs the row of a window.
     pub(crate) fn expires_at(&self, span: Span) -> Timestamp {
-        span.expires_at(match self.algorithm {
+        span.expires_at(match self.built.algorithm {
             // It counts in the window after its own.
-            Algorithm::SlidingCounter => self.period.saturating_add(LONGEST_WAY),
-            _ => self.period,
+            Algorithm::SlidingCounter => self.built.period.saturating_add(LONGEST_WAY),
+            _ => self.built.period,
         })
     }
 
     /// What a stored counter of this policy is filed under, like `login;fixed;900s`. Stored data hangs on it.
     pub(crate) fn counter_name(&self) -> String {
-        let (name, token) = (&self.name, self.algorithm.token());
-        if self.algorithm.is_calendar() {
+        let (name, token) = (&self.built.name, self.built.algorithm.token());
+        if self.built.algorithm.is_calendar() {
             return format!("{name};calendar;{token}");
         }
-        format!("{name};{token};{}", WindowText(self.period))
+        format!("{name};{token};{}", WindowText(self.built.period))
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, algorithm, rate) = (&self.name, self.algorithm, self.rate());
+        let (name, algorithm, rate) = (&self.built.name, self.built.algorithm, self.rate());
         write!(f, "{name}: {rate} per ")?;
         if algorithm.is_calendar() {
             write!(f, "{algorithm}, UTC")?;
         } else {
-            write!(f, "{}", Spoken(self.period))?;
+            write!(f, "{}", Spoken(self.built.period))?;
             if rate != self.limit() {
                 write!(f, " with bursts of {}", self.limit())?;
             }
             write!(f, ", {algorithm}")?;
         }
-        match self.blocking {
+        match self.built.blocking {
             None => Ok(()),
             Some(Blocking { after: 1, lasts }) => write!(f, ", blocks for {}", Spoken(lasts)),
             Some(Blocking { after, lasts }) => {

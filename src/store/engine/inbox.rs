@@ -13,6 +13,7 @@ use super::breaker::Breaker;
 use super::calls::{CallQueue, Taken as CallTaken};
 use super::limits::LimitsJob;
 use super::queue::{Queue, Waiter};
+use super::refills::Refills;
 use super::usage::UsageJob;
 use crate::clock;
 use crate::limit::algorithm::LONGEST_WAY;
@@ -52,8 +53,7 @@ pub(super) struct Waiting {
     pub(super) looks: Queue,
     pub(super) given_back: Vec<(Vec<GiveBack>, Waiter<u64>)>,
     pub(super) jobs: VecDeque<(Job, Waiter<u64>)>,
-    /// Whose leases are half empty.
-    pub(super) refills: Vec<Part>,
+    refills: Refills,
     starter: Option<Starter>,
     is_closed: bool,
     /// Nobody is left to ask for anything.
@@ -153,8 +153,15 @@ impl Inbox {
 
     /// Asks for more of a lease; nobody waits for it.
     pub(super) fn put_refill(&self, part: Part) {
-        self.lock().refills.push(part);
-        self.wake.notify_one();
+        let is_first = self.lock().refills.put(part);
+        if is_first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// When leases are to be filled, if some are half empty.
+    pub(super) fn refills_due_at(&self) -> Option<Instant> {
+        self.lock().refills.due_at()
     }
 
     pub(super) fn put_job(self: &Arc<Self>, job: Job) -> JobReply {
@@ -175,13 +182,14 @@ impl Inbox {
     /// Takes all that waits, and leaves `spare` to collect the next charges: an empty queue with room in it.
     pub(super) fn take(&self, spare: Queue) -> Taken {
         let mut waiting = self.lock();
+        let is_batch_made = !waiting.charges.is_empty() || !waiting.forced.is_empty();
         Taken {
             charges: mem::replace(&mut waiting.charges, spare),
             forced: mem::take(&mut waiting.forced),
             given_back: mem::take(&mut waiting.given_back),
             looks: mem::take(&mut waiting.looks),
             jobs: mem::take(&mut waiting.jobs),
-            refills: mem::take(&mut waiting.refills),
+            refills: waiting.refills.take(is_batch_made),
             is_abandoned: waiting.is_abandoned,
         }
     }

@@ -15,6 +15,7 @@ mod local;
 #[cfg(feature = "metrics")]
 mod meters;
 mod queue;
+mod refills;
 mod refusals;
 mod sweeper;
 mod table;

@@ -163,8 +163,8 @@ pub(super) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
 fn decision(charge: &Charge, outcome: &Outcome) -> Decision {
     let mut found = outcome.of_policies();
     Decision::new(charge.clone().into_policies().map(|part| {
-        let (policy, key) = (part.policy().clone(), part.key.clone());
-        Verdict::new(policy, key, charge.cost, outcome.at, *found.next().unwrap())
+        let (key, found) = (part.key.clone(), found.next().unwrap());
+        Verdict::new(part.policy(), key, charge.cost, outcome.at, found)
     }))
 }
 

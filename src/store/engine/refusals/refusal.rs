@@ -42,8 +42,8 @@ impl Refusal {
             return None;
         }
         let at = outcome.at;
-        let (policy, key) = (part.policy().clone(), part.key.clone());
-        let wait = Verdict::new(policy, key, charge.cost, at, *found).retry_after();
+        let key = part.key.clone();
+        let wait = Verdict::new(part.policy(), key, charge.cost, at, found).retry_after();
         let until = at.saturating_add(wait.unwrap_or(LONGEST).min(LONGEST));
         let until = parts()
             .filter_map(|(part, found)| changes_at(part, found, at))

@@ -181,6 +181,7 @@ impl<B: Backend> Writer<B> {
                     self.record_due_at(),
                     self.changes_due_at(),
                     self.count_refused_due_at(),
+                    self.inbox.refills_due_at(),
                 ];
                 wait(&self.inbox, dues.into_iter().flatten().min()).await;
             }
