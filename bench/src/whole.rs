@@ -9,6 +9,7 @@ use tokio::task::coop;
 
 use crate::Effort;
 use crate::contestant::Contestant;
+use crate::cpu;
 use crate::decider::Decider;
 use crate::keys::{Keys, Picker};
 use crate::report::median;
@@ -31,6 +32,9 @@ pub(crate) struct Whole {
     pub(crate) label: String,
     /// Nanoseconds, one for each round.
     nanos: Vec<f64>,
+    /// The same of the process's CPU, the store's threads included.
+    #[serde(default)]
+    cpu_nanos: Vec<f64>,
     /// What they should be at most.
     pub(crate) target: Option<f64>,
 }
@@ -58,19 +62,26 @@ pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<Vec<Whole>> {
         }
     }
     println!(
-        "\n{:30}  {:>8}  {:>8}",
-        "1 task, timed as a whole", "ns", "target"
+        "\n{:30}  {:>8}  {:>8}  {:>8}",
+        "1 task, timed as a whole", "ns", "CPU ns", "target"
     );
     let mut wholes = Vec::new();
-    for ((contestant, keys), nanos) in ENTRANTS.into_iter().zip(rounds) {
+    for ((contestant, keys), rounds) in ENTRANTS.into_iter().zip(rounds) {
+        let (nanos, cpu_nanos) = rounds.into_iter().map(|[wall, cpu]| (wall, cpu)).unzip();
         let whole = Whole {
             label: label(contestant, keys),
             nanos,
+            cpu_nanos,
             target: (contestant == Contestant::Tollgate).then_some(TARGET_NANOS),
         };
         let target = whole.target.map(|target| format!("{target:.0}"));
         let target = target.as_deref().unwrap_or("-");
-        println!("{:30}  {:>8.0}  {target:>8}", whole.label, whole.nanos());
+        println!(
+            "{:30}  {:>8.0}  {:>8.0}  {target:>8}",
+            whole.label,
+            whole.nanos(),
+            median(&whole.cpu_nanos)
+        );
         wholes.push(whole);
     }
     Ok(wholes)
@@ -85,10 +96,11 @@ pub(crate) fn label(contestant: Contestant, keys: Keys) -> String {
     format!("{name}, {}", keys.label())
 }
 
-/// Has a task ask for one decision after the other.
-async fn nanos_each(decider: Decider, seconds: f64) -> Result<f64> {
+/// Has a task ask for one decision after the other: by the clock, and by what the process used, which the writer's thread is in.
+async fn nanos_each(decider: Decider, seconds: f64) -> Result<[f64; 2]> {
     let asking = tokio::spawn(async move {
         let mut picker = Picker::new(0, decider.key_count());
+        let cpu = cpu::Watch::this_process();
         let (start, mut count) = (Instant::now(), 0_usize);
         let mut elapsed = 0.0;
         while elapsed < seconds {
@@ -101,7 +113,8 @@ async fn nanos_each(decider: Decider, seconds: f64) -> Result<f64> {
             coop::consume_budget().await;
             elapsed = start.elapsed().as_secs_f64();
         }
-        Ok(1e9 * elapsed / count as f64)
+        let used = cpu.used().by_process.unwrap_or_default();
+        Ok([elapsed, used.as_secs_f64()].map(|seconds| 1e9 * seconds / count as f64))
     });
     asking.await?
 }
