@@ -24,8 +24,8 @@ pub(super) struct Lease {
     pub(super) span: Span,
     /// The counter after the last grant, with all that is left of the lease counted as used.
     pub(super) usage: Usage,
-    /// Of a sliding counter what the window before has used, which counts too.
-    pub(super) before: Option<u64>,
+    /// Of a sliding counter that of the window before, which counts too.
+    pub(super) before: Option<Usage>,
     pub(super) left: u32,
     /// The last grant. When half of it is spent the next one is asked for.
     pub(super) granted: u32,
@@ -171,13 +171,9 @@ impl Grant {
     }
 }
 
-fn state_of(before: Option<u64>, current: Usage) -> State {
-    let Some(used) = before else {
-        return State::Window(current);
-    };
-    let previous = Usage {
-        used,
-        ..Usage::default()
-    };
-    State::Pair(Pair { previous, current })
+fn state_of(before: Option<Usage>, current: Usage) -> State {
+    match before {
+        None => State::Window(current),
+        Some(previous) => State::Pair(Pair { previous, current }),
+    }
 }

@@ -101,7 +101,7 @@ impl Leases {
         let grant = grant?;
         let (before, usage) = match grant.state {
             State::Window(usage) => (None, usage),
-            State::Pair(pair) => (Some(pair.previous.used), pair.current),
+            State::Pair(pair) => (Some(pair.previous), pair.current),
             // A backend grants units of windows.
             State::Log(_) | State::Bucket(_) | State::Block(_) => return None,
         };

@@ -16,6 +16,16 @@ pub(super) fn failure() -> StoreError {
     }
 }
 
+fn grant(ahead: &Ahead, at: Timestamp) -> Grant {
+    Grant {
+        at,
+        span: ahead.part.span(at),
+        units: ahead.units,
+        state: ahead.part.unused(at),
+        in_force: None,
+    }
+}
+
 impl Backend for Fake {
     async fn open(&mut self) -> Result<(), StoreError> {
         #[cfg(feature = "metrics")]
@@ -49,7 +59,12 @@ impl Backend for Fake {
                     _ => Ok(admitted(charge, now)),
                 })
                 .collect(),
-            grants: Vec::new(),
+            grants: batch
+                .ahead
+                .iter()
+                .filter(|ahead| ahead.part.key.as_str() == "do:stuck")
+                .map(|ahead| grant(ahead, now))
+                .collect(),
             has_evicted: false,
         })
     }

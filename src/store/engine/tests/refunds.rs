@@ -21,7 +21,7 @@ impl Remote {
         if has("do:hang") {
             self.release.notified().await;
         }
-        if has("do:fail") && !self.is_mended.load(Ordering::SeqCst) {
+        if (has("do:fail") || has("do:stuck")) && !self.is_mended.load(Ordering::SeqCst) {
             self.failed.fetch_add(1, Ordering::SeqCst);
             return Err(failure());
         }
@@ -266,4 +266,24 @@ async fn whoever_is_told_that_the_third_deadline_has_passed_finds_that_the_store
     assert_eq!(was_open, [false, false, true]);
     bench.until("charge").await;
     bench.remote.release.notify_one();
+}
+
+#[tokio::test]
+async fn what_is_leased_goes_back_when_the_store_closes_though_not_at_the_first_attempt() {
+    let mut bench = Bench::new();
+    for _ in 0..2 {
+        bench.charge("stuck").await.unwrap();
+    }
+    let (remote, events) = (Arc::clone(&bench.remote), &mut bench.events);
+    let mend = async {
+        while remote.failed.load(Ordering::SeqCst) < 2 {
+            events.recv().await.unwrap();
+        }
+        remote.is_mended.store(true, Ordering::SeqCst);
+    };
+    let (closed, ()) = tokio::join!(bench.engine.close(), mend);
+    closed.unwrap();
+    let given_back = bench.given_back();
+    assert!(given_back.len() >= 3, "{given_back:?}");
+    assert!(given_back.iter().all(|keys| *keys == ["back do:stuck"]));
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod calls;
+mod closing;
 mod jobs;
 mod refunds;
 mod refused;
@@ -24,7 +25,7 @@ use self::refunds::Backlog;
 use self::refused::Refused;
 use self::watched::watched;
 use super::backend::Backend;
-use super::inbox::{Held, Inbox, Job, Starter};
+use super::inbox::{Held, Inbox, Starter};
 use super::leases::Leases;
 use super::local::Local;
 use super::queue::{Queue, Waiter};
@@ -32,7 +33,7 @@ use super::refusals::Refusals;
 use super::sweeper::Sweeper;
 use crate::clock::{self, Clock};
 use crate::limit::Timestamp;
-use crate::store::{GiveBack, StoreError};
+use crate::store::GiveBack;
 
 /// What starts the writer's thread, once.
 pub(super) fn starter<B: Backend>(
@@ -203,34 +204,6 @@ impl<B: Backend> Writer<B> {
             tracing::debug!(%error, "the upkeep of the rate limit store failed and will be tried again");
         }
         self.forget_lost();
-    }
-
-    async fn close(&mut self) {
-        self.inbox.close();
-        let mut rest = self.inbox.take(Queue::default());
-        self.jobs.extend(rest.jobs.drain(..).map(Running::new));
-        rest.charges.put_first(rest.forced);
-        let waiting = [&mut *rest.looks.waiters, &mut *rest.charges.waiters];
-        self.take_back(rest.given_back, waiting).await;
-        self.look(rest.looks, &mut rest.charges).await;
-        self.charge(rest.charges, Vec::new(), &mut []).await;
-        self.take_back_all().await;
-        self.count_all_refused().await;
-        let mut unspent = self.leases.take_all();
-        unspent.append(&mut self.returned);
-        self.give_back(&unspent, [&mut [], &mut []]).await;
-        self.record_all().await;
-        let held = Held {
-            jobs: waiters_of(&mut self.jobs),
-            ..Held::default()
-        };
-        let closed = watched(&self.inbox, held, self.backend.close()).await;
-        for mut running in self.jobs.drain(..) {
-            running.waiter.answer(match running.job {
-                Job::Close => closed.clone().map(|()| 0),
-                _ => Err(StoreError::Closed),
-            });
-        }
     }
 
     /// Whether nobody is likely to wait for what is done now.
