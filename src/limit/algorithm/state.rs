@@ -168,7 +168,6 @@ impl State {
     }
 
     /// The counter of the window in force, of what is counted by windows.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn window(&self) -> Option<&Usage> {
         match self {
             Self::Window(usage) => Some(usage),
@@ -178,7 +177,6 @@ impl State {
     }
 
     /// The same, to be changed.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn window_mut(&mut self) -> Option<&mut Usage> {
         match self {
             Self::Window(usage) => Some(usage),
@@ -189,7 +187,7 @@ impl State {
 
     /// Whether refused units are counted.
     pub(crate) fn counts_refusals(&self) -> bool {
-        matches!(self, Self::Window(_) | Self::Pair(_))
+        self.window().is_some()
     }
 
     /// From when on nobody needs what is stored of it.
@@ -265,10 +263,8 @@ impl State {
 
     /// Counts `cost` units as refused, where that is counted.
     fn refuse(&mut self, cost: u32) {
-        match self {
-            Self::Window(usage) => usage.refuse(cost),
-            Self::Pair(pair) => pair.current.refuse(cost),
-            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => {}
+        if let Some(usage) = self.window_mut() {
+            usage.refuse(cost);
         }
     }
 
@@ -285,11 +281,7 @@ impl State {
 
     /// Units refused in the current window; 0 where that is not counted.
     pub(crate) fn denied(&self) -> u64 {
-        match self {
-            Self::Window(usage) => usage.denied,
-            Self::Pair(pair) => pair.current.denied,
-            Self::Log(_) | Self::Bucket(_) | Self::Block(_) => 0,
-        }
+        self.window().map_or(0, |usage| usage.denied)
     }
 
     /// Units that are left, from 0 to the limit; `u32::MAX` when there is none.

@@ -24,8 +24,8 @@ pub(super) struct Lease {
     pub(super) span: Span,
     /// The counter after the last grant, with all that is left of the lease counted as used.
     pub(super) usage: Usage,
-    /// Of a sliding counter that of the window before, which counts too.
-    pub(super) before: Option<Usage>,
+    /// Of a sliding counter that of the window before, which counts too. Most keys have none, and there are many keys.
+    pub(super) before: Option<Box<Usage>>,
     pub(super) left: u32,
     /// The last grant. When half of it is spent the next one is asked for.
     pub(super) granted: u32,
@@ -90,7 +90,7 @@ impl Lease {
     pub(super) fn state(&self) -> State {
         let mut usage = self.usage;
         usage.used = usage.used.saturating_sub(u64::from(self.left));
-        state_of(self.before, usage)
+        state_of(self.before.as_deref(), usage)
     }
 
     /// What a charge has found that was spent from it.
@@ -104,7 +104,7 @@ impl Lease {
     /// How much the counter had left when the backend was asked last.
     pub(super) fn room(&self, part: &Part, now: Timestamp) -> u32 {
         let policy = part.policy().with_limit(self.in_force);
-        state_of(self.before, self.usage).remaining(&policy, now)
+        state_of(self.before.as_deref(), self.usage).remaining(&policy, now)
     }
 
     /// Only in its own window, and not before it was taken: a clock that has stepped back would spend it in the past. And only as
@@ -171,9 +171,9 @@ impl Grant {
     }
 }
 
-fn state_of(before: Option<Usage>, current: Usage) -> State {
+fn state_of(before: Option<&Usage>, current: Usage) -> State {
     match before {
         None => State::Window(current),
-        Some(previous) => State::Pair(Pair { previous, current }),
+        Some(&previous) => State::Pair(Pair { previous, current }),
     }
 }

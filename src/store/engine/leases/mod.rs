@@ -119,7 +119,7 @@ impl Leases {
         lease.in_force = grant.in_force;
         lease.span = grant.span;
         lease.usage = usage;
-        lease.before = before;
+        lease.before = before.map(Box::new);
         lease.left = lease.left.saturating_add(grant.units);
         lease.granted = grant.units;
         lease.taken_at = grant.at;
