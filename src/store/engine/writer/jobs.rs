@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::{GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
-use crate::store::StoreError;
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
 use crate::store::engine::sweeper;
+use crate::store::{Reset, SetLimit, StoreError};
 
 /// A job, and how far it is.
 pub(super) struct Running {
@@ -71,8 +71,8 @@ impl<B: Backend> Writer<B> {
             self.close().await;
             return true;
         }
-        if matches!(running.job, Job::Sweep) && running.after.is_none() {
-            self.give_back_idle().await;
+        if running.after.is_none() {
+            self.give_back_before(&running.job).await;
         }
         if matches!(running.job, Job::Usage(_)) && running.waiter.is_cancelled() {
             // The rest of its pages is for nobody.
@@ -89,13 +89,6 @@ impl<B: Backend> Writer<B> {
                 running.waiter.answer(Err(error));
             }
             return false;
-        }
-        if let Job::Reset(reset) = &running.job
-            && running.after.is_none()
-        {
-            // Of a sliding counter it counts by a part, which can't be told afterwards.
-            let rest = self.leases.take_ended(&reset.part, reset.at);
-            self.give_back(rest.as_slice(), [&mut [], &mut []]).await;
         }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
@@ -139,31 +132,13 @@ impl<B: Backend> Writer<B> {
                     self.inbox.health.meters().swept(count);
                 }
                 if let Job::Reset(reset) = &running.job {
-                    let (from, to) = (after_key, page.next.as_ref());
-                    let (below, own) = (reset.part.key.under().1, reset.part.key.as_str());
-                    let is_meant = |key: &str| match &from {
-                        // The first page is the key itself, and those that follow are of keys under it.
-                        None => key == own,
-                        Some(from) => {
-                            key > from.as_str() && to.map_or(key < &*below, |to| key <= &*to.key)
-                        }
-                    };
-                    let unspent = self.leases.forget(reset, is_meant);
-                    self.refusals.forget_reset(reset, is_meant);
                     // They were counted as used, and were not.
+                    let unspent =
+                        self.forget_reset(reset, after_key.as_deref(), page.next.as_ref());
                     count = count.saturating_sub(unspent);
                 }
                 if let Job::SetLimit(set) = &running.job {
-                    let freed = [Freed::Limit {
-                        filed_under: set.filed_under.clone(),
-                        key: set.key_text().to_owned(),
-                    }];
-                    self.refusals.free_all(&freed);
-                    // They were charged under another limit. Before it is answered: the next charge asks the backend.
-                    let mut rests = self.leases.take_of(&freed);
-                    let page = rests.split_off(rests.len().saturating_sub(GIVEN_BACK_AT_ONCE));
-                    self.give_back(&page, [&mut [], &mut []]).await;
-                    self.return_by_pages(rests);
+                    self.end_leases(set).await;
                 }
                 running.count += count;
                 running.after = page.next;
@@ -177,6 +152,45 @@ impl<B: Backend> Writer<B> {
             Err(error) => running.waiter.answer(Err(error)),
         }
         false
+    }
+
+    /// Gives back what a job must find in the backend.
+    async fn give_back_before(&mut self, job: &Job) {
+        match job {
+            Job::Sweep => self.give_back_idle().await,
+            Job::Reset(reset) => {
+                // Of a sliding counter it counts by a part, which can't be told afterwards.
+                let ended = self.leases.take_ended(&reset.part, reset.at);
+                self.give_back(ended.as_slice(), [&mut [], &mut []]).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets what is known of the keys of a page that was reset, and says how many units they had leased.
+    fn forget_reset(&self, reset: &Reset, from: Option<&str>, to: Option<&Cursor>) -> u64 {
+        let (below, own) = (reset.part.key.under().1, reset.part.key.as_str());
+        let is_meant = |key: &str| match from {
+            // The first page is the key itself, and those that follow are of keys under it.
+            None => key == own,
+            Some(from) => key > from && to.map_or(key < &*below, |to| key <= &*to.key),
+        };
+        let unspent = self.leases.forget(reset, is_meant);
+        self.refusals.forget_reset(reset, is_meant);
+        unspent
+    }
+
+    /// Ends what was charged under another limit. Before it is answered: the next charge asks the backend.
+    async fn end_leases(&mut self, set: &SetLimit) {
+        let freed = [Freed::Limit {
+            filed_under: set.filed_under.clone(),
+            key: set.key_text().to_owned(),
+        }];
+        self.refusals.free_all(&freed);
+        let mut rests = self.leases.take_of(&freed);
+        let page = rests.split_off(rests.len().saturating_sub(GIVEN_BACK_AT_ONCE));
+        self.give_back(&page, [&mut [], &mut []]).await;
+        self.return_by_pages(rests);
     }
 
     /// When to sweep, if at all. Under a set clock only the test says when: what the clock shows at some moment of real
