@@ -46,12 +46,12 @@ pub(crate) enum Begun {
 impl Begun {
     /// What begins with a reply. Nothing is copied for one that is there.
     pub(super) fn with(reply: Reply, mut asked: Asked, limiter: &Limiter) -> Self {
-        match reply {
+        match &reply {
             Reply::Ready(answer) => {
                 let decision = asked.decide(answer, limiter);
                 Self::Decided(decision, asked.parts)
             }
-            reply => Self::Waits(Check {
+            _ => Self::Waits(Check {
                 limiter: limiter.clone(),
                 reply,
                 asked,
@@ -93,7 +93,7 @@ impl Future for Check {
         let this = &mut *self;
         match Pin::new(&mut this.reply).poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(answer) => Poll::Ready(this.asked.decide(answer, &this.limiter)),
+            Poll::Ready(answer) => Poll::Ready(this.asked.decide(&answer, &this.limiter)),
         }
     }
 }
@@ -139,18 +139,18 @@ impl Asked {
 
     fn decide(
         &mut self,
-        answer: Result<Outcome, StoreError>,
+        answer: &Result<Outcome, StoreError>,
         limiter: &Limiter,
     ) -> Result<Decision, StoreError> {
         let held = std::mem::take(&mut self.held);
         let decision = match answer {
             Ok(outcome) => {
                 let was_held = was_held(&held);
-                let mut decision = decision(&self.parts, held, self.cost, &outcome);
+                let mut decision = decision(&self.parts, held, self.cost, outcome);
                 decision.set_charged_by(limiter.charges_as(), &was_held);
                 Ok(self.marked(decision))
             }
-            Err(error) => self.without_store(held, error, limiter),
+            Err(error) => self.without_store(held, error.clone(), limiter),
         };
         self.tell(&decision, limiter);
         decision

@@ -49,7 +49,9 @@ pub struct Limiter {
     pub(super) inner: Arc<Inner>,
 }
 
+/// What clones share. It begins cache lines of its own, beside which clones are counted.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Inner {
     pub(super) rules: Few<Arc<Rule>>,
     pub(super) setup: Setup,

@@ -83,8 +83,9 @@ impl Source {
     }
 }
 
-/// What a layer is set to.
+/// What a layer is set to. It begins cache lines of its own, beside which clones are counted.
 #[derive(Clone)]
+#[repr(align(128))]
 pub(super) struct Settings {
     pub(super) limiter: Limiter,
     pub(super) key: Source,

@@ -9,7 +9,10 @@ use crate::limit::few::Few;
 use crate::limit::{InForce, Key, Policy, Timestamp};
 
 /// A policy, and what its counters are filed under in a store.
+///
+/// It begins cache lines of its own: the count of its clones, which lies before it, changes with each request of each thread.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Rule {
     pub(crate) counter: String,
     /// What limits that are set at run time are filed under. It is the name and no more, so that a limit outlasts a change of the
