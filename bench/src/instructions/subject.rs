@@ -88,6 +88,9 @@ pub(super) async fn count(
     match subject {
         Subject::Governor => {
             let limiter = governed::limiter()?;
+            for value in &values {
+                ensure!(limiter.check_key(value).is_ok(), "a decision was refused");
+            }
             count_these(decisions, || {
                 limiter.check_key(&values[picker.pick()]).is_ok()
             })
