@@ -80,9 +80,9 @@ pub(in crate::store) fn what_is_charged_ahead_changes_no_answer(subject: &Subjec
         let mut now = 0;
         let both = [subject, &reference];
         let go_to = |millis| {
-            both.iter().for_each(|store| {
+            for store in both {
                 store.at(millis);
-            })
+            }
         };
         go_to(now);
         let mut charged = [Vec::new(), Vec::new()];

@@ -118,19 +118,19 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
                     charges: &charges,
                     ahead: &[ahead(&part, units)],
                 };
-                let charged = if is_one_statement {
+                let applied = if is_one_statement {
                     by_upsert(&mut database, batch, &clock).await
                 } else {
                     by_ledger(&mut database, batch, &clock).await
                 };
-                for (charge, answer) in charges.iter().zip(charged.answers) {
+                for (charge, answer) in charges.iter().zip(applied.answers) {
                     let outcome = answer.unwrap();
                     let fits = used + u64::from(charge.cost) <= u64::from(limit);
                     prop_assert_eq!(outcome.is_admitted(), fits);
                     used += if fits { u64::from(charge.cost) } else { 0 };
                     prop_assert_eq!(outcome.found.first().state.used(&policy, at), used);
                 }
-                let grant = charged.grants[0];
+                let grant = applied.grants[0];
                 let left = u64::from(limit) - used;
                 prop_assert_eq!(u64::from(grant.units), u64::from(units).min(left / 8));
                 used += u64::from(grant.units);
@@ -174,9 +174,9 @@ async fn a_sliding_counter_is_granted_an_eighth_of_what_both_windows_leave() {
     assert!(!upsert::can_charge(batch));
     let mut units = Vec::new();
     for _ in 0..2 {
-        let charged = by_ledger(&mut database, batch, &Clock::Manual(clock.clone())).await;
-        assert!(charged.answers[0].as_ref().unwrap().is_admitted());
-        units.push(charged.grants[0].units);
+        let applied = by_ledger(&mut database, batch, &Clock::Manual(clock.clone())).await;
+        assert!(applied.answers[0].as_ref().unwrap().is_admitted());
+        units.push(applied.grants[0].units);
         clock.advance(Duration::from_secs(90));
     }
     // 60 are left, then half of 47 counts beside 40: 36.5 are left.

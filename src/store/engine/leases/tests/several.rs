@@ -54,7 +54,7 @@ fn what_covers_a_charge_of_several_policies_stays_while_there_is_room_beside_it(
     // It is of the next window that more is to be asked for, and not of the day.
     let ahead: Vec<_> = leases.ahead_of(&charge, at(1_000)).collect();
     assert_eq!(ahead.len(), 1);
-    assert_eq!(&*ahead[0].part.rule.policy.as_name(), "burst");
+    assert_eq!(ahead[0].part.rule.policy.as_name(), "burst");
     let (leases, _) = leased_both(0, 5, 999);
     let rests = leases.rests_before(&charges, at(0));
     assert_eq!(rests.len(), 1, "one unit for two charges");
