@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 /// The start of a minute, an hour; 8 hours into a day.
-pub(crate) const NOON: i64 = 1_800_000_000_000;
+pub(crate) const NOON: i64 = 3_567_225_600_000;
 
 /// A process that charges the key `user:alice`; see `bin/charger.rs`.
 pub(crate) struct Charger {

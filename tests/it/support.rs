@@ -26,8 +26,8 @@ use tower::{Service, ServiceExt};
 
 use crate::processes::example;
 
-/// The start of a window of 1 s, 7 s, 60 s, 900 s and 3,600 s: 2027-01-15T04:00:00Z.
-pub(crate) const START: Timestamp = Timestamp::from_unix_millis(1_799_985_600_000);
+/// The start of a window of 1 s, 7 s, 60 s, 900 s and 3,600 s: 2083-01-15T04:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_unix_millis(3_567_211_200_000);
 /// The header that the tests key on.
 pub(crate) const CLIENT: &str = "x-client-key";
 /// The longest window: nothing that runs on the real clock crosses a boundary of it.

@@ -27,7 +27,7 @@ use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policy, Timestamp, Verdict};
 
-pub(super) const NOON: i64 = 1_800_000_000_000;
+pub(super) const NOON: i64 = 3_567_225_600_000;
 
 /// A store under test, on a clock that stands still.
 pub(super) struct Subject {

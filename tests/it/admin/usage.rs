@@ -29,17 +29,17 @@ async fn site() -> (axum::Router, SqliteStore) {
 #[tokio::test]
 async fn usage_is_of_thirty_days_unless_others_are_asked_for() {
     let (router, _store) = site().await;
-    let all = json!({"from": "2026-12-19", "to": "2027-01-17", "requests": 6, "units": 6});
+    let all = json!({"from": "2082-12-19", "to": "2083-01-17", "requests": 6, "units": 6});
     assert_eq!(get(&router, "/usage").await, all);
-    let until = get(&router, "/usage?to=2027-01-16").await;
+    let until = get(&router, "/usage?to=2083-01-16").await;
     assert_eq!(
         (&until["from"], &until["requests"]),
-        (&"2026-12-18".into(), &4.into())
+        (&"2082-12-18".into(), &4.into())
     );
-    let since = get(&router, "/usage?from=2027-01-16").await;
+    let since = get(&router, "/usage?from=2083-01-16").await;
     assert_eq!(
         (&since["to"], &since["requests"]),
-        (&"2027-01-17".into(), &2.into())
+        (&"2083-01-17".into(), &2.into())
     );
     let key = super::encoded(&format!("header/{CLIENT}:alice"));
     assert_eq!(
@@ -78,13 +78,13 @@ async fn usage_is_broken_down_and_days_come_in_pages() {
     let first = get(&router, "/usage/days?limit=1").await;
     assert_eq!(
         first["usage"],
-        json!([{"day": "2027-01-15", "requests": 4, "units": 4}])
+        json!([{"day": "2083-01-15", "requests": 4, "units": 4}])
     );
     let after = first["next"].as_str().unwrap();
     let second = get(&router, &format!("/usage/days?limit=1&after={after}")).await;
     assert_eq!(
         second["usage"],
-        json!([{"day": "2027-01-17", "requests": 2, "units": 2}])
+        json!([{"day": "2083-01-17", "requests": 2, "units": 2}])
     );
     assert!(second.get("next").is_none());
 }
@@ -93,13 +93,13 @@ async fn usage_is_broken_down_and_days_come_in_pages() {
 async fn days_that_are_none_are_told() {
     let (router, _store) = site().await;
     for query in [
-        "from=2027-02-29",
-        "to=2027-13-01",
+        "from=2083-02-29",
+        "to=2083-13-01",
         "from=yesterday",
         "from=",
-        "from=2027-01-02&to=2027-01-01",
-        "from=2000-01-01&to=2027-01-01",
-        "from=2027-01-01T00:00:00Z",
+        "from=2083-01-02&to=2083-01-01",
+        "from=2000-01-01&to=2083-01-01",
+        "from=2083-01-01T00:00:00Z",
     ] {
         for path in [
             "/usage",

@@ -60,7 +60,7 @@ async fn each_allowed_request_is_a_row_with_its_route_and_status() {
         ]
     );
     let times = recorded.texts("SELECT at FROM api_call_log LIMIT 1").await;
-    assert_eq!(times, ["2027-01-15T04:00:00.000Z"]);
+    assert_eq!(times, ["2083-01-15T04:00:00.000Z"]);
 }
 
 #[tokio::test]

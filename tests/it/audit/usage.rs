@@ -10,7 +10,7 @@ use tollgate::{Day, Days, Key, RateLimitLayer, Usage, key};
 use super::Recorded;
 use crate::support::{CLIENT, from, memory, send};
 
-/// Three days with requests of two keys, to two routes, under two policies: 2027-01-15 to 17.
+/// Three days with requests of two keys, to two routes, under two policies: 2083-01-15 to 17.
 async fn three_days() -> Recorded {
     let recorded = Recorded::open().await;
     let limit = |name: &str, cost: u32| {
@@ -75,16 +75,16 @@ async fn a_total_is_of_the_days_that_are_asked_for() {
         let usage = recorded.store.usage(days(first, last));
         counts(usage.total().await.unwrap())
     };
-    assert_eq!(total("2027-01-15", "2027-01-17").await, (12, 39));
-    assert_eq!(total("2027-01-16", "2027-01-16").await, (4, 13));
-    assert_eq!(total("2027-01-18", "2027-01-31").await, (0, 0));
-    assert_eq!(total("2018-01-18", "2028-01-18").await, (12, 39));
+    assert_eq!(total("2083-01-15", "2083-01-17").await, (12, 39));
+    assert_eq!(total("2083-01-16", "2083-01-16").await, (4, 13));
+    assert_eq!(total("2083-01-18", "2083-01-31").await, (0, 0));
+    assert_eq!(total("2074-01-18", "2084-01-18").await, (12, 39));
 }
 
 #[tokio::test]
 async fn a_key_a_policy_and_a_route_can_be_asked_for_alone() {
     let recorded = three_days().await;
-    let usage = recorded.store.usage(days("2027-01-01", "2027-12-31"));
+    let usage = recorded.store.usage(days("2083-01-01", "2083-12-31"));
     let total = async |usage: tollgate::UsageQuery| counts(usage.total().await.unwrap());
     assert_eq!(total(usage.clone().key(&alice())).await, (9, 36));
     assert_eq!(total(usage.clone().policy("api")).await, (9, 9));
@@ -105,14 +105,14 @@ async fn a_key_a_policy_and_a_route_can_be_asked_for_alone() {
 #[tokio::test]
 async fn usage_is_broken_down_by_day_route_policy_and_key() {
     let recorded = three_days().await;
-    let usage = recorded.store.usage(days("2027-01-15", "2027-12-31"));
+    let usage = recorded.store.usage(days("2083-01-15", "2083-12-31"));
     let by_day = usage.clone().key(&alice()).by_day().await.unwrap();
     assert_eq!(
         told(by_day),
         expected(&[
-            ("2027-01-15", (2, 2)),
-            ("2027-01-16", (3, 12)),
-            ("2027-01-17", (4, 22)),
+            ("2083-01-15", (2, 2)),
+            ("2083-01-16", (3, 12)),
+            ("2083-01-17", (4, 22)),
         ])
     );
     let by_route = usage.by_route().await.unwrap();
@@ -140,9 +140,9 @@ async fn days_are_those_of_the_utc_calendar() {
     send(&service, from("alice")).await;
     recorded.clock.advance(Duration::from_millis(1));
     send(&service, from("alice")).await;
-    let usage = recorded.store.usage(days("2027-01-15", "2027-01-16"));
+    let usage = recorded.store.usage(days("2083-01-15", "2083-01-16"));
     let by_day = usage.by_day().await.unwrap();
-    let expected = expected(&[("2027-01-15", (1, 1)), ("2027-01-16", (1, 1))]);
+    let expected = expected(&[("2083-01-15", (1, 1)), ("2083-01-16", (1, 1))]);
     assert_eq!(told(by_day), expected);
 }
 

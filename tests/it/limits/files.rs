@@ -74,7 +74,7 @@ async fn the_view_shows_limits_to_people() {
     let expected = [
         ["-", "20", "-"],
         ["user:1", "exempt", "-"],
-        ["user:2", "blocked", "2027-01-15T08:00:00.000Z"],
+        ["user:2", "blocked", "2083-01-15T08:00:00.000Z"],
     ];
     assert_eq!(shown, expected);
     let usage = rows(&path, "SELECT \"limit\" FROM rate_limit_usage").await;

@@ -31,7 +31,7 @@ use crate::store::merge::Merged;
 use crate::store::suite::{Subject, charge_of, contract_suite};
 use crate::store::{Charge, GiveBack, Outcome, Reset};
 
-const NOW: i64 = 1_800_000_000_000;
+const NOW: i64 = 3_567_225_600_000;
 
 /// A machine that is busy with other tests must not make a charge late.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -211,7 +211,7 @@ async fn the_view_shows_readable_times() {
     assert_eq!(rows[0].get::<String, _>("key"), "user:a");
     assert_eq!(
         rows[0].get::<String, _>("window_start"),
-        "2027-01-15T08:00:00.000Z"
+        "2083-01-15T08:00:00.000Z"
     );
     assert_eq!(rows[0].get::<i64, _>("limit"), 3);
 }
@@ -239,7 +239,7 @@ async fn the_views_of_events_and_buckets_can_be_read() {
         ["sliding-3-60s;sliding;60s", "token-bucket-3-60s;bucket;60s"]
     );
     for row in &views {
-        assert_eq!(row.get::<String, _>(2), "2027-01-15T08:00:00.000Z");
+        assert_eq!(row.get::<String, _>(2), "2083-01-15T08:00:00.000Z");
         assert_eq!(row.get::<i64, _>(3), 1);
     }
 }
