@@ -16,6 +16,8 @@ use crate::report::median;
 
 /// What a decision in memory may take.
 const TARGET_NANOS: f64 = 200.0;
+/// All tasks ask for so long before each turn, so that keys have leases again: between turns they are idle.
+const WARM_UP_SECONDS: f64 = 3.0;
 /// Between two looks at the time.
 const AT_A_TIME: usize = 10_000;
 
@@ -52,12 +54,10 @@ pub(crate) async fn run(effort: Effort, folder: &Path) -> Result<Vec<Whole>> {
         let database = folder.join(format!("whole-{index}.db"));
         deciders.push(Decider::open(contestant, keys, &database, 1).await?);
     }
-    for decider in &deciders {
-        nanos_each(decider.clone(), effort.seconds).await?;
-    }
     let mut rounds = [const { Vec::new() }; ENTRANTS.len()];
     for _ in 0..effort.rounds {
         for (decider, rounds) in deciders.iter().zip(&mut rounds) {
+            decider.load(effort.connections, WARM_UP_SECONDS).await?;
             rounds.push(nanos_each(decider.clone(), effort.seconds).await?);
         }
     }
