@@ -7,6 +7,7 @@ use crate::limit::algorithm::Taken;
 use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::{Key, Policy};
 use crate::store::Reset;
+use crate::store::engine::backend::Freed;
 use crate::store::suite::charge_of;
 
 fn at(millis: i64) -> Timestamp {
@@ -370,4 +371,28 @@ fn a_key_takes_no_more_memory_than_is_told() {
         }
     });
     assert!(taken.bytes_current <= i64::try_from(240 * KEYS).unwrap());
+}
+
+/// A lease is taken out (others have set a limit, or reset, or it had to make room), the key comes again, and what was taken out
+/// can't be given back.
+#[test]
+fn what_cannot_go_back_is_not_spent_from_a_lease_that_was_never_granted() {
+    let (leases, charge) = leased(8, 0);
+    let rule = &charge.parts.first().rule;
+    let freed = [Freed::Limit {
+        filed_under: rule.limits.clone(),
+        key: charge.parts.first().key.as_str().to_owned(),
+    }];
+    let rests = leases.take_of(&freed);
+    assert_eq!(rests.len(), 1);
+    assert!(
+        ahead_of(&leases, &charge, 1).is_none(),
+        "seen for the first time"
+    );
+    assert!(!leases.restore(&rests[0]));
+    assert_eq!(
+        spend(&leases, &charge, 2),
+        None,
+        "of a limit that is not in force"
+    );
 }

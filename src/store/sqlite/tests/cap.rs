@@ -245,3 +245,21 @@ async fn a_refusal_is_an_answer_also_when_there_is_no_room_to_count_it() {
     let too_much = charge_of(&[(&Policy::fixed(3, 60), &Key::new("user", "new"))], 4);
     assert!(!is_admitted(&store, too_much).await.unwrap());
 }
+
+#[tokio::test]
+async fn a_flood_of_keys_takes_no_units_from_a_busy_one() {
+    let (store, clock) = capped(400);
+    let (mut admitted, mut n) = (0, 0);
+    loop {
+        for _ in 0..20 {
+            if !is_admitted(&store, charge("busy", 1_000)).await.unwrap() {
+                assert_eq!(admitted, 1_000);
+                return;
+            }
+            admitted += 1;
+        }
+        clock.advance(Duration::from_millis(20));
+        flood(&store, n, n + 50).await;
+        n += 50;
+    }
+}

@@ -101,6 +101,26 @@ fn counters_that_refuse_while_units_of_them_are_leased_are_asked_once_more() {
     assert!(leases.rests_behind(&charges, &answers).0.is_empty(), "once");
 }
 
+/// The quota is leased, the burst refuses, and the client goes on asking.
+#[test]
+fn what_another_policy_keeps_from_being_spent_is_idle() {
+    let (burst, quota) = (Policy::fixed(10, 60).name("burst"), Policy::daily(1_000));
+    let key = Key::new("user", "a");
+    let charge = charge_of(&[(&quota, &key), (&burst, &key)], 1);
+    let leases = Leases::default();
+    assert_eq!(leases.ahead_of(&charge, at(0)).count(), 0);
+    let ahead: Vec<_> = leases.ahead_of(&charge, at(0)).collect();
+    leases.install(&ahead[0], Some(&grant(&ahead[0], 100, 100, 0)));
+    leases.install(&ahead[1], Some(&grant(&ahead[1], 0, 10, 0)));
+    let mut idle = 0;
+    for second in 1..30 {
+        assert!(spend_both(&leases, &charge, second * 1_000).is_none());
+        let rests = leases.take_idle(at(second * 1_000), 1_000);
+        idle += rests.iter().map(|back| back.units).sum::<u32>();
+    }
+    assert_eq!(idle, 100, "given back within 3.5 s");
+}
+
 /// Leases with one of a sliding counter.
 fn leased_pair(units: u32, before: u64, millis: i64) -> (Leases, Charge) {
     let policy = Policy::sliding_counter(1_000, 60).name("p");
@@ -151,4 +171,54 @@ fn what_is_left_of_a_sliding_counter_goes_back_when_its_window_is_over() {
         epoch: 0,
     };
     assert_eq!((rest.units, rest.from), (4, of_before));
+}
+
+/// How many of 64 keys that come all the time are still leased after a flood of keys that come once, of which each is charged,
+/// refused or not, as the writer does.
+fn busy_after_a_flood(policies: &[Policy]) -> usize {
+    let of = |name: String| {
+        let key = Key::new("user", name);
+        let parts: Vec<_> = policies.iter().map(|policy| (policy, &key)).collect();
+        charge_of(&parts, 1)
+    };
+    let leases = Leases::default();
+    leases.set_max_keys(1_600 * policies.len());
+    let busy: Vec<_> = (0..64).map(|n| of(format!("busy{n}"))).collect();
+    for charge in &busy {
+        assert_eq!(leases.ahead_of(charge, at(0)).count(), 0);
+        let ahead: Vec<_> = leases.ahead_of(charge, at(0)).collect();
+        for ahead in &ahead {
+            leases.install(ahead, Some(&grant(ahead, 1_000_000, 1_000_000, 0)));
+        }
+    }
+    for n in 0..40_000 {
+        let charge = of(format!("once{n}"));
+        assert!(leases.spend(&charge, at(0), |_| {}).is_none());
+        assert!(
+            leases
+                .rests_before(std::slice::from_ref(&charge), at(0))
+                .is_empty()
+        );
+        assert_eq!(leases.ahead_of(&charge, at(0)).count(), 0);
+        let found = charge
+            .parts
+            .map(|_| Found::new(true, State::Window(usage(1))));
+        leases.take_in(&charge, &mut Outcome { at: at(0), found });
+        // Each busy key comes once for 1,280 others.
+        if n % 20 == 0 {
+            let _ = leases.spend(&busy[n / 20 % 64], at(0), |_| {});
+        }
+    }
+    let kept = |charge: &&Charge| leases.spend(charge, at(0), |_| {}).is_some();
+    busy.iter().filter(kept).count()
+}
+
+#[test]
+fn keys_that_come_once_do_not_drive_out_busy_ones_under_any_number_of_policies() {
+    let policies = [
+        Policy::fixed(10_000_000, 60).name("a"),
+        Policy::daily(10_000_000).name("b"),
+    ];
+    let kept = [&policies[..1], &policies[..]].map(busy_after_a_flood);
+    assert!(kept.iter().all(|kept| *kept > 56), "{kept:?} of 64");
 }
