@@ -234,6 +234,7 @@ impl<'a> Merged<'a> {
             answers: self.places.iter().map(outcome).collect(),
             grants: self.ahead.iter().map(grant).collect(),
             has_evicted: false,
+            is_nearly_full: false,
         }
     }
 }

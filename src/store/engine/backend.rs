@@ -114,6 +114,8 @@ pub(in crate::store) struct Charged {
     pub(in crate::store) grants: Vec<Grant>,
     /// Whether counters were lost that units may have been granted of.
     pub(in crate::store) has_evicted: bool,
+    /// Whether counters will have to go soon: nothing is granted ahead then, and what was is to go back.
+    pub(in crate::store) is_nearly_full: bool,
 }
 
 /// Units that were charged, for charges to come.

@@ -161,7 +161,9 @@ impl Inbox {
 
     /// When leases are to be filled, if some are half empty.
     pub(super) fn refills_due_at(&self) -> Option<Instant> {
-        self.lock().refills.due_at()
+        // While the breaker is open a charge is the probe.
+        let due_at = self.lock().refills.due_at();
+        due_at.filter(|_| !self.breaker.is_open())
     }
 
     pub(super) fn put_job(self: &Arc<Self>, job: Job) -> JobReply {
@@ -189,7 +191,7 @@ impl Inbox {
             given_back: mem::take(&mut waiting.given_back),
             looks: mem::take(&mut waiting.looks),
             jobs: mem::take(&mut waiting.jobs),
-            refills: waiting.refills.take(is_batch_made),
+            refills: waiting.refills.take(is_batch_made, !self.breaker.is_open()),
             is_abandoned: waiting.is_abandoned,
         }
     }

@@ -28,11 +28,10 @@ impl Refills {
         is_first
     }
 
-    /// Takes all when it is time, or when a batch is made in any case.
-    pub(super) fn take(&mut self, is_batch_made: bool) -> Vec<Part> {
-        let is_due = self
-            .due_at
-            .is_some_and(|due_at| due_at <= clock::monotonic());
+    /// Takes all when it is time, unless the backend is not asked, or when a batch is made in any case.
+    pub(super) fn take(&mut self, is_batch_made: bool, is_asked: bool) -> Vec<Part> {
+        let is_past = |due_at: Instant| due_at <= clock::monotonic();
+        let is_due = is_asked && self.due_at.is_some_and(is_past);
         if !is_batch_made && !is_due {
             return Vec::new();
         }

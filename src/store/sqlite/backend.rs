@@ -51,6 +51,7 @@ impl Backend for Sqlite {
             answers,
             grants,
             has_evicted: false,
+            is_nearly_full: false,
         })
     }
 

@@ -216,7 +216,7 @@ impl SqliteStore {
 
     /// Sets how many keys are answered from memory at most, from 16; 65,536 by default. It holds for all clones.
     ///
-    /// A key that is charged again within a second, by fixed windows and calendar quotas, has units charged ahead of it, and one that
+    /// A key that is charged again within a second, by fixed windows, calendar quotas and sliding counters, has units charged ahead of it, and one that
     /// was refused is refused from memory (see [`Policy::leases`](crate::Policy::leases)). So many of each are remembered, and
     /// forgotten when they were idle for a minute at the most. Beyond that those go first that were not used lately; the units
     /// that they have not spent go back to the database, and what they were refused is still counted. A key that is not remembered is

@@ -123,6 +123,9 @@ impl Room {
         batch: Batch<'_>,
         clock: &Clock,
     ) -> Result<Charged, StoreError> {
+        let is_asked = !self.is_nearly_full();
+        let ahead = if is_asked { batch.ahead } else { &[] };
+        let batch = Batch { ahead, ..batch };
         if upsert::can_charge(batch) {
             return self.upsert(database, batch, clock.now()).await;
         }
@@ -131,6 +134,7 @@ impl Room {
             answers: applied.answers,
             grants: applied.grants,
             has_evicted: std::mem::take(&mut self.has_evicted),
+            is_nearly_full: self.is_nearly_full(),
         })
     }
 
@@ -232,7 +236,14 @@ impl Room {
             answers: charges.iter().zip(admitted).map(answer).collect(),
             grants,
             has_evicted: std::mem::take(&mut self.has_evicted),
+            is_nearly_full: self.is_nearly_full(),
         })
+    }
+
+    /// Whether rows will soon have to go, and with them what is known of units that were charged ahead.
+    fn is_nearly_full(&self) -> bool {
+        let at_once = EVICTED_AT_ONCE.min(self.max_rows / PART_OF_CAP);
+        self.rows.saturating_add(2 * at_once) > self.max_rows
     }
 
     fn has_room_for(&self, rows: u64) -> bool {

@@ -27,6 +27,8 @@ pub(super) struct Lease {
     /// Of a sliding counter that of the window before, which counts too. Most keys have none, and there are many keys.
     pub(super) before: Option<Box<Usage>>,
     pub(super) left: u32,
+    /// Whether the backend has ever told what the counter has.
+    pub(super) was_granted: bool,
     /// The last grant. When half of it is spent the next one is asked for.
     pub(super) granted: u32,
     /// How much to ask for next.
@@ -57,6 +59,7 @@ impl Lease {
             usage: Usage::default(),
             before: None,
             left: 0,
+            was_granted: false,
             granted: 0,
             ahead: 0,
             asked_at: now,
@@ -119,11 +122,14 @@ impl Lease {
 
     /// Whether units of the lease came from there.
     pub(super) fn is_of(&self, from: Taken) -> bool {
+        // One that nothing was granted to is of nothing.
         let start = self.span.start;
-        from == Taken::Window {
-            start,
-            epoch: self.usage.epoch,
-        }
+        self.was_granted
+            && from
+                == Taken::Window {
+                    start,
+                    epoch: self.usage.epoch,
+                }
     }
 
     pub(super) fn give_back(&mut self, part: &Part) -> Option<GiveBack> {

@@ -121,6 +121,7 @@ impl Leases {
         lease.usage = usage;
         lease.before = before.map(Box::new);
         lease.left = lease.left.saturating_add(grant.units);
+        lease.was_granted = true;
         lease.granted = grant.units;
         lease.taken_at = grant.at;
         lease.spent_at = grant.at;

@@ -1,5 +1,6 @@
 //! What goes back of leases, and to where it came from.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,18 +17,27 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 impl Leases {
     /// What is left of leases that keep charges from their units: it goes back first, so that those find it. What covers a charge
-    /// of several parts stays, as long as the backend is known to have room for all charges beside it.
+    /// of several parts stays, as long as the backend is known to have room for all that its counter is charged beside it.
     pub(in crate::store::engine) fn rests_before(
         &self,
         charges: &[Charge],
         now: Timestamp,
     ) -> Vec<GiveBack> {
-        let all = charges.iter().map(|charge| u64::from(charge.cost)).sum();
-        let rests = charges.iter().flat_map(|charge| {
+        let mut all: HashMap<&Part, u64> = HashMap::new();
+        if charges.iter().any(|charge| charge.parts.only().is_none()) {
+            for charge in charges {
+                for part in charge.parts.iter() {
+                    *all.entry(part).or_default() += u64::from(charge.cost);
+                }
+            }
+        }
+        let all = |part: &Part| all.get(part).copied().unwrap_or(0);
+        let mut rests = Vec::new();
+        for charge in charges {
             let parts = charge.parts.iter();
-            parts.filter_map(move |part| self.rest_before(charge, part, all, now))
-        });
-        rests.collect()
+            rests.extend(parts.filter_map(|part| self.rest_before(charge, part, all(part), now)));
+        }
+        rests
     }
 
     fn rest_before(
@@ -41,7 +51,7 @@ impl Leases {
             return None;
         }
         let mut shard = self.table.lock(part);
-        let lease = shard.get_mut()?;
+        let lease = shard.peek_mut()?;
         let may_stay = charge.parts.only().is_none()
             && lease.covers(part.policy().limit(), charge.cost, now)
             && u64::from(lease.room(part, now)) >= all;
@@ -57,7 +67,7 @@ impl Leases {
         charges: &[Charge],
         answers: &[Result<Outcome, StoreError>],
     ) -> (Vec<usize>, Vec<GiveBack>) {
-        let (mut places, mut rests) = (Vec::new(), Vec::<GiveBack>::new());
+        let (mut places, mut rests, mut found_of) = (Vec::new(), Vec::new(), HashSet::new());
         for (place, (charge, answer)) in charges.iter().zip(answers).enumerate() {
             let Ok(outcome) = answer else {
                 continue;
@@ -66,9 +76,12 @@ impl Leases {
             let mut is_refused_beside = false;
             for (part, _) in parts.filter(|(_, found)| !found.fits) {
                 let mut shard = self.table.lock(part);
-                let rest = shard.get_mut().and_then(|lease| lease.give_back(part));
-                is_refused_beside |= rest.is_some() || rests.iter().any(|rest| rest.part == *part);
-                rests.extend(rest);
+                let rest = shard.peek_mut().and_then(|lease| lease.give_back(part));
+                if let Some(rest) = rest {
+                    found_of.insert(part);
+                    rests.push(rest);
+                }
+                is_refused_beside |= found_of.contains(part);
             }
             if is_refused_beside {
                 places.push(place);
@@ -84,7 +97,7 @@ impl Leases {
         now: Timestamp,
     ) -> Option<GiveBack> {
         let mut shard = self.table.lock(part);
-        let lease = shard.get_mut();
+        let lease = shard.peek_mut();
         let has_ended = |lease: &&mut Lease| lease.before.is_some() && lease.span.end <= now;
         lease.filter(has_ended)?.give_back(part)
     }
@@ -92,7 +105,7 @@ impl Leases {
     /// Puts back what could not be given back, if its lease is still there.
     pub(in crate::store::engine) fn restore(&self, back: &GiveBack) -> bool {
         let mut shard = self.table.lock(&back.part);
-        let lease = shard.get_mut().filter(|lease| lease.is_of(back.from));
+        let lease = shard.peek_mut().filter(|lease| lease.is_of(back.from));
         let Some(lease) = lease else {
             return false;
         };
@@ -103,7 +116,7 @@ impl Leases {
     /// Notes that units go back to the counter which a lease was taken from, so that less is told as used. They are not spent
     /// again from here: only the database knows of a reset by another process.
     pub(in crate::store::engine) fn note_given_back(&self, back: &GiveBack) {
-        if let Some(lease) = self.table.lock(&back.part).get_mut()
+        if let Some(lease) = self.table.lock(&back.part).peek_mut()
             && lease.is_of(back.from)
         {
             let used = lease.usage.used.saturating_sub(u64::from(back.units));

@@ -45,30 +45,48 @@ impl Leases {
         Some(found)
     }
 
-    /// All of several parts, or nothing.
+    /// All of several parts, or nothing. What can't be spent is not touched, so that it is idle.
     fn spend_of_each(
         &self,
         charge: &Charge,
         now: Timestamp,
         ask: &mut impl FnMut(&Part),
     ) -> Option<Few<Found>> {
-        let mut all = Vec::with_capacity(charge.parts.len());
-        for part in charge.parts.iter() {
-            if let Some(found) = self.spend_of(part, charge.cost, now, ask) {
-                all.push(found);
-                continue;
-            }
-            for (part, found) in charge.parts.iter().zip(&all) {
-                self.restore(&GiveBack {
-                    part: part.clone(),
-                    units: charge.cost,
-                    taken_at: now,
-                    from: found.state.taken(part.policy(), now),
-                });
-            }
+        let covers = |part: &Part| {
+            let shard = self.table.lock(part);
+            let lease = shard.get();
+            lease.is_some_and(|lease| lease.covers(part.policy().limit(), charge.cost, now))
+        };
+        if !charge.parts.iter().all(covers) {
             return None;
         }
-        Few::collect(all)
+        let found = charge.parts.map(|part| {
+            let found = self.spend_of(part, charge.cost, now, ask);
+            found.unwrap_or_else(|| Found::new(false, part.unused(now)))
+        });
+        if found.iter().all(|found| found.fits) {
+            return Some(found);
+        }
+        // Somebody has spent what was there a moment ago.
+        for (part, found) in charge.parts.iter().zip(found.iter()) {
+            if found.fits {
+                self.unspend(part, charge.cost, found, now);
+            }
+        }
+        None
+    }
+
+    /// Puts back what was spent of a charge that is not made, or has it go back when its lease is gone.
+    fn unspend(&self, part: &Part, units: u32, found: &Found, now: Timestamp) {
+        let back = GiveBack {
+            part: part.clone(),
+            units,
+            taken_at: now,
+            from: found.state.taken(part.policy(), now),
+        };
+        if !self.restore(&back) {
+            self.evicted().push(back);
+        }
     }
 
     /// Takes in what the backend counts of charges of several parts, of which leases may hold some, and leaves out what is not spent.
@@ -81,7 +99,7 @@ impl Leases {
             let Some(usage) = found.state.window_mut() else {
                 continue;
             };
-            if let Some(lease) = self.table.lock(part).get_mut()
+            if let Some(lease) = self.table.lock(part).peek_mut()
                 && lease.left > 0
                 && (lease.span, lease.usage.epoch) == (part.span(at), usage.epoch)
             {

@@ -119,6 +119,11 @@ impl<V> Locked<'_, V> {
         self.slots.get(self.hash, self.part)
     }
 
+    /// What is known of the part, which does not count as used by it.
+    pub(super) fn peek_mut(&mut self) -> Option<&mut V> {
+        self.slots.peek_mut(self.hash, self.part)
+    }
+
     /// What is known of the part, which is in use then.
     pub(super) fn get_mut(&mut self) -> Option<&mut V> {
         self.slots.get_mut(self.hash, self.part)

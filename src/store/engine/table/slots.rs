@@ -49,11 +49,17 @@ impl<V> Slots<V> {
         Some(&slot.value)
     }
 
+    /// What is known of a key, which counts as used by it.
     pub(super) fn get_mut(&mut self, hash: u64, part: &Part) -> Option<&mut V> {
         let place = self.place(hash, part)?;
         let slot = self.known.get_mut(place)?;
         slot.is_recent = true;
         Some(&mut slot.value)
+    }
+
+    pub(super) fn peek_mut(&mut self, hash: u64, part: &Part) -> Option<&mut V> {
+        let place = self.place(hash, part)?;
+        Some(&mut self.known.get_mut(place)?.value)
     }
 
     /// Adds a key that is not there. It has to be used once more before it counts as recent: most come once.

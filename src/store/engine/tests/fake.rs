@@ -66,6 +66,7 @@ impl Backend for Fake {
                 .map(|ahead| grant(ahead, now))
                 .collect(),
             has_evicted: false,
+            is_nearly_full: false,
         })
     }
 

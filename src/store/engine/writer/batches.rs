@@ -1,10 +1,12 @@
 //! Looks and charges: what goes to the backend, and what leases answer.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
 use crate::clock::{self, Clock};
+use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::State;
 use crate::limit::algorithm::fixed_window::{MOST_DENIED, Usage};
@@ -19,6 +21,9 @@ impl<B: Backend> Writer<B> {
         if queue.is_empty() {
             return;
         }
+        let returned = self.take_returned(&queue.asks);
+        let waiting = [&mut *queue.waiters, &mut *charges.waiters];
+        self.give_back(&returned, waiting).await;
         let now = self.now();
         let held = Held {
             waiters: [&mut queue.waiters, &mut charges.waiters],
@@ -82,45 +87,20 @@ impl<B: Backend> Writer<B> {
     ) -> Queue {
         queue.drop_cancelled();
         let now = self.now();
-        let (leases, refusals) = (Arc::clone(&self.leases), Arc::clone(&self.refusals));
-        #[cfg(feature = "metrics")]
-        let inbox = Arc::clone(&self.inbox);
-        // Leases may have come since these were put into the queue, and refusals.
-        queue.answer_some(|charge| {
-            let ask = |part: &Part| refills.push(part.clone());
-            let Some(spent) = leases.spend(charge, now, ask) else {
-                let refused = refusals.refuse(charge, now)?;
-                #[cfg(feature = "metrics")]
-                inbox.health.meters().charged("refusal", 1);
-                return Some(refused);
-            };
-            #[cfg(feature = "metrics")]
-            inbox.health.meters().charged("lease", 1);
-            Some(spent)
-        });
-        let mut rests = leases.rests_before(&queue.asks, now);
-        let ended = refills.iter();
-        rests.extend(ended.filter_map(|part| leases.take_ended(part, now)));
-        let ahead = queue
-            .asks
-            .iter()
-            .flat_map(|charge| leases.ahead_of(charge, now));
-        let refills = refills
-            .iter()
-            .filter_map(|part| leases.refill_of(part, now));
-        let ahead: Vec<_> = ahead.chain(refills).collect();
-        self.return_by_pages(leases.take_evicted());
-        if queue.is_empty() && ahead.is_empty() {
-            return queue;
-        }
+        self.answer_from_memory(&mut queue, &mut refills, now);
+        let (rests, mut ahead) = self.beside(&queue, &refills, now);
         let waiting = [&mut *queue.waiters, &mut *looks];
         self.give_back(&rests, waiting).await;
-        queue.drop_cancelled();
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
         let waiting = [&mut *queue.waiters, &mut *looks];
         self.begin_to_see_changes(waiting).await;
+        if !self.refused.sees_changes() {
+            // Nobody would tell that what is leased is not to be spent any more.
+            self.leases.forget_asks();
+            ahead.clear();
+        }
         queue.drop_cancelled();
         if queue.is_empty() && ahead.is_empty() {
             return queue;
@@ -148,12 +128,19 @@ impl<B: Backend> Writer<B> {
         if charged.as_ref().is_ok_and(|charged| charged.has_evicted) {
             self.leases.empty_all();
         }
+        let ends_leases = charged.as_ref().is_ok_and(|charged| charged.is_nearly_full);
         self.forget_lost();
         self.tell_breaker(charged.is_ok(), &queue.waiters);
         // Before anybody is answered: the next charge finds the lease.
         let rests = self.install(&ahead, charged.as_ref().ok());
         if let Ok(charged) = &mut charged {
             self.learn(&queue.asks, charged);
+        }
+        if ends_leases {
+            // Before their rows have to go.
+            let rests = self.leases.take_all();
+            let waiting = [&mut *queue.waiters, &mut *looks];
+            self.give_back(&rests, waiting).await;
         }
         let answers = charged.map(|charged| charged.answers);
         #[cfg(feature = "metrics")]
@@ -164,6 +151,55 @@ impl<B: Backend> Writer<B> {
         self.return_by_pages(rests);
         self.sweeper.wrote(clock::monotonic());
         queue
+    }
+
+    /// Answers what needs no backend: leases may have come since these were put into the queue, and refusals.
+    fn answer_from_memory(&self, queue: &mut Queue, refills: &mut Vec<Part>, now: Timestamp) {
+        queue.answer_some(|charge| {
+            let ask = |part: &Part| refills.push(part.clone());
+            let Some(spent) = self.leases.spend(charge, now, ask) else {
+                let refused = self.refusals.refuse(charge, now)?;
+                #[cfg(feature = "metrics")]
+                self.inbox.health.meters().charged("refusal", 1);
+                return Some(refused);
+            };
+            #[cfg(feature = "metrics")]
+            self.inbox.health.meters().charged("lease", 1);
+            Some(spent)
+        });
+    }
+
+    /// What goes back before a batch is charged, and what is asked for beside it.
+    fn beside(
+        &mut self,
+        queue: &Queue,
+        refills: &[Part],
+        now: Timestamp,
+    ) -> (Vec<GiveBack>, Vec<Ahead>) {
+        let leases = Arc::clone(&self.leases);
+        let mut rests = leases.rests_before(&queue.asks, now);
+        let ended = refills.iter();
+        rests.extend(ended.filter_map(|part| leases.take_ended(part, now)));
+        let ahead = queue.asks.iter();
+        let ahead = ahead.flat_map(|charge| leases.ahead_of(charge, now));
+        let refills = refills.iter();
+        let refills = refills.filter_map(|part| leases.refill_of(part, now));
+        let ahead = ahead.chain(refills).collect();
+        self.return_by_pages(leases.take_evicted());
+        rests.extend(self.take_returned(&queue.asks));
+        (rests, ahead)
+    }
+
+    /// What is still to go back to counters that are about to be charged or looked at, so that those find it.
+    fn take_returned(&mut self, asks: &[Charge]) -> Vec<GiveBack> {
+        if self.returned.is_empty() {
+            return Vec::new();
+        }
+        let parts: HashSet<&Part> = asks.iter().flat_map(|ask| ask.parts.iter()).collect();
+        let own = self
+            .returned
+            .extract_if(.., |back| parts.contains(&back.part));
+        own.collect()
     }
 
     /// Charges once more what counters have refused of which this process holds units: those go back first. Others must have used

@@ -1,12 +1,13 @@
 //! What is asked for ahead of the charges that will spend it: read, decided and written with the charges of its batch.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
-use super::states::Ledger;
+use super::states::{Answers, Ledger};
 use crate::limit::algorithm::Found;
 use crate::limit::few::Few;
-use crate::store::Charge;
 use crate::store::engine::{Batch, Grant};
+use crate::store::{Charge, Outcome, Part};
 
 /// The charges of a batch, and behind them what is asked for ahead.
 pub(super) fn with_ahead(batch: Batch<'_>) -> Cow<'_, [Charge]> {
@@ -27,16 +28,19 @@ impl<'a> Ledger<'a> {
     pub(super) fn grant(
         &mut self,
         ahead: &'a [Charge],
-        charges: usize,
+        (charges, answers): (&[Charge], &Answers),
         is_capped: bool,
     ) -> Vec<Grant> {
+        let admitted = admitted(charges, answers);
         let mut grants = Vec::with_capacity(ahead.len());
         for (index, ask) in ahead.iter().enumerate() {
-            let index = charges + index;
+            let index = charges.len() + index;
             let (part, place) = (ask.parts.first(), *self.places[index].first());
             let mut state = *self.states(ask, index).first();
             // Rows are for charges when there may be no more than so many.
-            let left = if is_capped && !self.exists(place) {
+            let has_no_room = is_capped && !self.exists(place);
+            // What another policy refuses would be granted for nothing.
+            let left = if has_no_room || admitted.get(part) == Some(&false) {
                 0
             } else {
                 state.remaining(part.policy(), self.now)
@@ -56,4 +60,16 @@ impl<'a> Ledger<'a> {
         }
         grants
     }
+}
+
+/// Of the parts of charges whether one of their charges was admitted.
+fn admitted<'a>(charges: &'a [Charge], answers: &Answers) -> HashMap<&'a Part, bool> {
+    let mut admitted = HashMap::new();
+    for (charge, answer) in charges.iter().zip(answers) {
+        let fits = |outcome: &Outcome| outcome.found.iter().all(|found| found.fits);
+        for part in charge.parts.iter() {
+            *admitted.entry(part).or_default() |= answer.as_ref().is_ok_and(fits);
+        }
+    }
+    admitted
 }

@@ -130,7 +130,7 @@ async fn charge_in_transaction(
         ledger.tell_waits(&rows, &mut answers)?;
     }
     // After all charges: what they ask for comes first.
-    let grants = ledger.grant(ahead, charges.len(), cap.is_some());
+    let grants = ledger.grant(ahead, (charges, &answers), cap.is_some());
     let deleted_rows = ledger.write(database).await?;
     Ok(Some(Applied {
         answers,

@@ -55,7 +55,7 @@ WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
 UPDATE rate_limit_buckets SET at = $5, used = 0, parts = 0, since = $5 + 1, hold = 0
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
 INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) VALUES (2, $1, $2, $3);
-DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 10000;
 COMMIT
 ";
 

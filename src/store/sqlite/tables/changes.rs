@@ -10,8 +10,8 @@ use crate::store::StoreError;
 use crate::store::engine::{Changes, Freed};
 use crate::store::sqlite::Database;
 
-/// So many are read at once, and kept.
-const MOST: i64 = 1_000;
+/// So many are read at once, and some more are kept: some pages of a thousand units that go back, which come within a look of others.
+const MOST: i64 = 8_000;
 const OF_LIMIT: u64 = 1;
 const OF_RESET: u64 = 2;
 
@@ -40,7 +40,7 @@ FROM json_each($5)
 
 /// Forgets what is old.
 pub(in crate::store::sqlite) const PRUNE: &str = "
-DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 10000
 ";
 
 /// Reads which changes there are, and then those after `$1`: the first `$2`.

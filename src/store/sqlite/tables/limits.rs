@@ -29,7 +29,7 @@ WHERE policy = $1 AND key = $2 AND ifnull(ends_at, 9223372036854775807) > $5;
 INSERT INTO rate_limit_limits (policy, key, units, ends_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (policy, key) DO UPDATE SET units = excluded.units, ends_at = excluded.ends_at;
 INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) VALUES (1, $1, $2, $2);
-DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 10000;
 COMMIT
 ";
 
@@ -39,7 +39,7 @@ BEGIN IMMEDIATE;
 DELETE FROM rate_limit_limits WHERE policy = $1 AND key = $2
 RETURNING ifnull(ends_at, 9223372036854775807) > $3 AS was_in_force;
 INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) VALUES (1, $1, $2, $2);
-DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 10000;
 COMMIT
 ";
 

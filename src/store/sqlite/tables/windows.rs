@@ -81,7 +81,7 @@ ORDER BY key, window_start;
 UPDATE rate_limit_windows SET used = 0, denied = 0, granted = 0, epoch = epoch + 1
 WHERE policy = $1 AND key >= $2 AND key <= $3 AND key < $4;
 INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) VALUES (2, $1, $2, $3);
-DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 1000;
+DELETE FROM rate_limit_changes WHERE seq <= (SELECT max(seq) FROM rate_limit_changes) - 10000;
 COMMIT
 ";
 

@@ -29,6 +29,7 @@ async fn by_ledger(database: &mut Database, batch: Batch<'_>, clock: &Clock) -> 
         answers: applied.answers,
         grants: applied.grants,
         has_evicted: false,
+        is_nearly_full: false,
     }
 }
 
