@@ -153,6 +153,29 @@ mod tests {
         assert_eq!(sweeper.horizon(at(50)), at(50), "a step back");
     }
 
+    /// The writer does one page between two batches, however long those take: 512 new keys some 13 ms.
+    #[test]
+    fn a_flood_of_new_keys_is_not_faster_than_the_sweep() {
+        let mut now = monotonic();
+        let mut sweeper = Sweeper::new(now, at(0));
+        let (mut added, mut swept) = (0_u64, 0_u64);
+        for _ in 0..100 {
+            now += Duration::from_millis(13);
+            added += 512;
+            let rows = page_rows(false);
+            if sweeper.due_at().is_some_and(|due_at| due_at <= now) {
+                let count = u64::from(rows);
+                let expired = Page {
+                    count,
+                    ..page(0, true)
+                };
+                sweeper.swept(expired, rows, now);
+                swept += count;
+            }
+        }
+        assert!(swept + 1_024 >= added, "{added} came and {swept} went");
+    }
+
     #[test]
     fn an_empty_table_is_left_alone_until_something_is_written() {
         let now = monotonic();

@@ -158,3 +158,23 @@ async fn a_database_of_the_application_and_one_in_memory_have_no_second_connecti
     }
     pool.close().await;
 }
+
+/// A WAL that begins anew is a wait for the disk in the charge that does it.
+#[tokio::test(start_paused = true)]
+async fn charges_that_come_now_and_then_do_not_begin_the_wal_anew_each_time() {
+    let (folder, path) = folder();
+    let mut backend = backend(&path);
+    backend.open().await.unwrap();
+    for key in 0..20 {
+        charge_now(&mut backend, &[charge(key, 9)]).await.unwrap();
+        for _ in 0..50 {
+            tokio::time::advance(Duration::from_millis(20)).await;
+            let read = sqlx::query("SELECT 1");
+            backend.database.read(read).await.unwrap();
+        }
+    }
+    // Where the format has the number of checkpoints after which it began anew.
+    let wal = std::fs::read(wal_of(&folder)).unwrap();
+    let times = u32::from_be_bytes(wal[12..16].try_into().unwrap());
+    assert!(times < 5, "{times} times");
+}
