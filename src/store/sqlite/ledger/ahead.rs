@@ -62,13 +62,15 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Of the parts of charges whether one of their charges was admitted.
+/// Of the parts of charges whether one of their charges was admitted, or refused by the part alone: that is granted what is left, in
+/// one statement as here.
 fn admitted<'a>(charges: &'a [Charge], answers: &Answers) -> HashMap<&'a Part, bool> {
     let mut admitted = HashMap::new();
     for (charge, answer) in charges.iter().zip(answers) {
         let fits = |outcome: &Outcome| outcome.found.iter().all(|found| found.fits);
         for part in charge.parts.iter() {
-            *admitted.entry(part).or_default() |= answer.as_ref().is_ok_and(fits);
+            let is_alone = charge.parts.only().is_some();
+            *admitted.entry(part).or_default() |= is_alone || answer.as_ref().is_ok_and(fits);
         }
     }
     admitted

@@ -1,5 +1,7 @@
 //! Leases on a real file: never over the limit, and nothing of it lost but by a kill.
 
+mod pages;
+
 use super::*;
 use crate::limit::algorithm::State;
 use crate::store::Reply;
@@ -380,33 +382,4 @@ async fn asking_ahead_makes_no_rows_beyond_the_cap() {
     let count = sqlx::query("SELECT count(*) FROM rate_limit_windows");
     let rows = backend.database.fetch_all(count).await.unwrap();
     assert_eq!(rows[0].get::<i64, _>(0), 20);
-}
-
-/// A page of idle leases goes back in one process, of keys that were refused once. The lease of another key is none of them.
-#[tokio::test]
-async fn a_page_that_goes_back_in_one_process_ends_no_lease_in_another() {
-    let (_folder, path) = folder();
-    let clock = clock_at(NOW - NOW % 60_000);
-    let (one, other) = (open_at(&path, &clock).await, open_at(&path, &clock).await);
-    for _ in 0..50 {
-        assert!(is_admitted(&other, 10_000, 1).await);
-    }
-    let is_leased = || other.engine.keys_in_memory() > 0;
-    for cost in [1, 1, 200] {
-        let charges = (0..1_000).map(|n| {
-            let key = Key::new("user", format!("idle{n}"));
-            charge_of(&[(&policy(100), &key)], cost)
-        });
-        let replies: Vec<_> = charges.map(|charge| one.engine.charge(&charge)).collect();
-        for reply in replies {
-            assert_eq!(reply.await.unwrap().is_admitted(), cost == 1);
-        }
-    }
-    clock.advance(Duration::from_secs(3));
-    assert!(is_leased());
-    one.engine.sweep().await.unwrap();
-    for _ in 0..2_000 {
-        look(&other, 10_000).await;
-        assert!(is_leased(), "all leases were dropped");
-    }
 }
