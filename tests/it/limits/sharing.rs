@@ -135,7 +135,7 @@ async fn many_limits_that_are_set_at_once_end_all_that_was_charged_ahead() {
     assert!(operator.peek(&user()).await.unwrap().used() > 300);
     let url = format!("sqlite://{}", path.display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
-    let many = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1100)
+    let many = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 8100)
         INSERT INTO rate_limit_changes (kind, policy, first_key, last_key) SELECT 1, 'other', 'user:' || n, 'user:' || n FROM n";
     connection.execute(many).await.unwrap();
     let seen = async { while operator.peek(&user()).await.unwrap().used() != 300 {} };
