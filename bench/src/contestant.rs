@@ -131,7 +131,12 @@ impl Contestant {
                 let sqlite = SqliteStore::open(&set_up.database).await?;
                 let layer = ours::layer(self.policy(limit), &sqlite);
                 ours::fill(&layer.limiter(), filled).await?;
-                let settings = ours::settings(&layer, self != Self::TollgateUnleased);
+                let leases = match self {
+                    Self::TollgateUnleased => "leases(false)",
+                    Self::TollgateSliding => "which has no leases",
+                    _ => "leases on",
+                };
+                let settings = ours::settings(&layer.limiter(), leases, &set_up.database).await?;
                 store = Some(sqlite);
                 (hello.layer(layer), settings)
             }

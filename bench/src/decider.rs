@@ -8,16 +8,17 @@ use governor::DefaultKeyedRateLimiter;
 use tollgate::{Key, Limiter, Policy, SqliteStore};
 
 use crate::contestant::{Contestant, LIMIT, WINDOW_SECONDS};
-use crate::governed;
 use crate::keys::{Keys, Picker};
 use crate::measured::Measured;
 use crate::turn::{self, Asker};
 use crate::upsert::Upsert;
+use crate::{governed, ours};
 
 /// A limiter, with the keys it is asked for.
 #[derive(Clone)]
 pub(crate) enum Decider {
-    Tollgate(Limiter, Arc<[Key]>),
+    /// With its settings.
+    Tollgate(Limiter, Arc<[Key]>, Arc<str>),
     Governor(Arc<DefaultKeyedRateLimiter<String>>, Arc<[String]>),
     Upsert(Upsert, Arc<[String]>),
 }
@@ -37,7 +38,11 @@ impl Decider {
                 let keys = values
                     .iter()
                     .map(|value| Key::new("client", value.as_str()));
-                Self::Tollgate(Limiter::new(policy).store(&store), keys.collect())
+                let limiter = Limiter::new(policy)
+                    .store(&store)
+                    .on_store_failure(ours::ON_STORE_FAILURE);
+                let settings = ours::settings(&limiter, "leases on", database).await?;
+                Self::Tollgate(limiter, keys.collect(), settings.into())
             }
             Contestant::Governor => Self::Governor(Arc::new(governed::limiter()?), values.into()),
             Contestant::Upsert => Self::Upsert(Upsert::open(database, pool).await?, values.into()),
@@ -51,11 +56,12 @@ impl Decider {
         })
     }
 
-    /// What a pool is set to; others have nothing to tell.
+    /// How one that counts in a file is set; governor has nothing to tell.
     pub(crate) async fn settings(&self) -> Result<String> {
         match self {
             Self::Upsert(upsert, _) => upsert.settings().await,
-            Self::Tollgate(..) | Self::Governor(..) => Ok(String::new()),
+            Self::Tollgate(_, _, settings) => Ok(settings.to_string()),
+            Self::Governor(..) => Ok(String::new()),
         }
     }
 
@@ -70,14 +76,18 @@ impl Decider {
 
     pub(crate) fn key_count(&self) -> usize {
         match self {
-            Self::Tollgate(_, keys) => keys.len(),
+            Self::Tollgate(_, keys, _) => keys.len(),
             Self::Governor(_, keys) | Self::Upsert(_, keys) => keys.len(),
         }
     }
 
     pub(crate) async fn is_allowed(&self, key: usize) -> Result<bool> {
         match self {
-            Self::Tollgate(limiter, keys) => Ok(limiter.check(&keys[key]).await?.is_allowed()),
+            // What the store does not answer counts as failed, and does not end the run.
+            Self::Tollgate(limiter, keys, _) => {
+                let decision = limiter.check(&keys[key]).await;
+                Ok(decision.is_ok_and(|decision| decision.is_allowed()))
+            }
             Self::Governor(limiter, keys) => Ok(limiter.check_key(&keys[key]).is_ok()),
             Self::Upsert(upsert, keys) => upsert.is_allowed(&keys[key], LIMIT).await,
         }

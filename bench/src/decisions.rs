@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tokio::runtime;
 
-use crate::contestant::{Contestant, LIMIT, Quota, WINDOW_SECONDS};
+use crate::contestant::{Contestant, Quota};
 use crate::decider::Decider;
 use crate::keys::Keys;
 use crate::report::{self, Comparison, Figure, Ratio, Row, Wording};
@@ -17,7 +17,7 @@ use crate::{Effort, environment, governed, pool, whole};
 pub(crate) const NAME: &str = "decisions";
 
 const WARM_UP_SECONDS: f64 = 0.5;
-const TRIAL_SECONDS: f64 = 1.0;
+const TRIAL_SECONDS: f64 = 0.5;
 
 const WORDING: Wording = Wording {
     rate: "decisions/s",
@@ -45,6 +45,7 @@ const ENTRANTS: [(Contestant, Keys, Tasks); 9] = [
     (Contestant::Upsert, Keys::One, Tasks::Single),
 ];
 
+const TOLLGATE: usize = 1;
 const UPSERT: usize = 2;
 
 /// Of each three rows, this crate to both others.
@@ -75,7 +76,7 @@ async fn measure(effort: Effort) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let environment = environment::describe().await?;
     println!("{environment}");
-    let pool = best_pool(directory.path(), effort.connections).await?;
+    let (pool, trial) = best_pool(directory.path(), effort.connections).await?;
     let mut deciders = Vec::new();
     for (index, (contestant, keys, _)) in ENTRANTS.iter().enumerate() {
         let database = directory.path().join(format!("{index}.db"));
@@ -84,11 +85,12 @@ async fn measure(effort: Effort) -> Result<()> {
     let settings = format!(
         "{} tasks on {WORKERS} workers; {} interleaved rounds of {} s each; databases in the temporary folder\n\
          Each decision is timed, which is a good part of governor's own time.\n\
-         tollgate: {LIMIT} in {WINDOW_SECONDS} s, on SqliteStore::open, all else by default\n\
-         governor: {}\nupsert: {}",
+         {trial}\n\
+         tollgate: {}\ngovernor: {}\nupsert: {}",
         effort.connections,
         effort.rounds,
         effort.seconds,
+        deciders[TOLLGATE].settings().await?,
         governed::settings(Quota::Endless),
         deciders[UPSERT].settings().await?,
     );
@@ -162,18 +164,22 @@ fn label(contestant: Contestant, keys: Keys, tasks: Tasks, all: usize) -> String
     format!("{name}, {}, {tasks}", keys.label())
 }
 
-async fn best_pool(directory: &Path, tasks: usize) -> Result<u32> {
-    let mut best = (0, 0.0);
-    print!("upsert, decisions/s by size of the pool:");
+/// Finds the size of the pool with which the upsert is fastest, and tells what was tried.
+async fn best_pool(directory: &Path, tasks: usize) -> Result<(u32, String)> {
+    let mut deciders = Vec::new();
     for pool in pool::SIZES {
         let database = directory.join(format!("pool-{pool}.db"));
-        let upsert = Decider::open(Contestant::Upsert, Keys::One, &database, pool).await?;
-        let rate = upsert.load(tasks, TRIAL_SECONDS).await?.per_second;
-        print!(" {pool}: {rate:.0}");
-        if rate > best.1 {
-            best = (pool, rate);
+        deciders.push(Decider::open(Contestant::Upsert, Keys::One, &database, pool).await?);
+    }
+    let mut rates = pool::SIZES.map(|_| Vec::new());
+    for _ in 0..pool::TRIES {
+        for (decider, rates) in deciders.iter().zip(&mut rates) {
+            rates.push(decider.load(tasks, TRIAL_SECONDS).await?.per_second);
         }
     }
-    println!();
-    Ok(best.0)
+    let (best, tried) = pool::best(&rates);
+    Ok((
+        best,
+        format!("upsert, decisions/s by size of the pool: {tried}"),
+    ))
 }

@@ -1,6 +1,5 @@
 //! The benchmark over HTTP: a server process for each contestant, loaded one after the other from another process.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
@@ -11,19 +10,16 @@ use crate::contestant::{Contestant, Quota};
 use crate::keys::Keys;
 use crate::load::Load;
 use crate::redis::Redis;
-use crate::report::{self, Row, Wording, median};
+use crate::report::{self, Row, Wording};
 use crate::results::{self, Results};
 use crate::server::{SetUp, WORKERS};
-use crate::{Effort, environment, pool};
+use crate::{Effort, environment, pool, verdict};
 
 /// At most so long each turn is led in.
 const LEAD_IN_SECONDS: f64 = 1.0;
-/// For each size of the pool that is tried.
-const TRIAL_SECONDS: f64 = 1.0;
-const TRIAL_LEAD_IN_SECONDS: f64 = 0.3;
-/// How much faster the server without a limiter must be, or the loader is what was measured: a decision of
-/// `tower_governor` is some hundredths of what a request costs here, client included.
-const VISIBLY_AHEAD: f64 = 1.02;
+/// For each try of a size of the pool, of which the median counts: below ten seconds in all.
+const TRIAL_SECONDS: f64 = 0.4;
+const TRIAL_LEAD_IN_SECONDS: f64 = 0.2;
 
 pub(crate) const WORDING: Wording = Wording {
     rate: "req/s",
@@ -68,7 +64,7 @@ pub(crate) fn run(effort: Effort, quota: Quota) -> Result<()> {
         let ratios = report::ratios_by(by.figure, &rows, &by.ratios);
         println!("\n{ratios}");
     }
-    let remarks = vec![judge_loader(&entrants, &rows)];
+    let remarks = vec![judge(quota, &entrants, &rows)];
     println!("\n{}", remarks.join("\n"));
     if effort.save {
         let results = Results {
@@ -153,7 +149,6 @@ pub(crate) fn in_turn(round: usize, count: usize) -> Vec<usize> {
 
 /// Finds the size of the pool with which the upsert is fastest, and tells what was tried.
 pub(crate) fn best_pool(directory: &Path, connections: usize) -> Result<(u32, String)> {
-    let mut best = (0, 0.0);
     let trial = Load {
         keys: Keys::One.count(),
         connections,
@@ -161,7 +156,7 @@ pub(crate) fn best_pool(directory: &Path, connections: usize) -> Result<(u32, St
         seconds: TRIAL_SECONDS,
         expected: 200,
     };
-    let mut text = "upsert per request, req/s by size of the pool:".to_owned();
+    let mut servers = Vec::new();
     for pool in pool::SIZES {
         let set_up = SetUp {
             database: directory.join(format!("pool-{pool}.db")),
@@ -170,15 +165,19 @@ pub(crate) fn best_pool(directory: &Path, connections: usize) -> Result<(u32, St
             filled: trial.keys,
             redis: None,
         };
-        let rate = Servers::start(Contestant::Upsert, set_up)?
-            .load(trial)?
-            .per_second;
-        let _ = write!(text, " {pool}: {rate:.0}");
-        if rate > best.1 {
-            best = (pool, rate);
+        servers.push(Servers::start(Contestant::Upsert, set_up)?);
+    }
+    let mut rates = pool::SIZES.map(|_| Vec::new());
+    for _ in 0..pool::TRIES {
+        for (servers, rates) in servers.iter().zip(&mut rates) {
+            rates.push(servers.load(trial)?.per_second);
         }
     }
-    Ok((best.0, text))
+    let (best, tried) = pool::best(&rates);
+    Ok((
+        best,
+        format!("upsert per request, req/s by size of the pool: {tried}"),
+    ))
 }
 
 /// How each contestant is set, once.
@@ -194,33 +193,15 @@ pub(crate) fn set_ups<'a>(servers: impl Iterator<Item = (Contestant, &'a Servers
     lines
 }
 
-fn judge_loader(entrants: &[Entrant], rows: &[Row]) -> String {
+/// Whether the servers were measured, or the loader.
+fn judge(quota: Quota, entrants: &[Entrant], rows: &[Row]) -> String {
     let row = |entrant: Entrant| {
         let index = entrants.iter().position(|other| *other == entrant);
         index.map(|index| &rows[index])
     };
-    match row(NONE).zip(row(GOVERNOR)) {
-        Some((none, governor)) => judge(none, governor),
-        None => String::new(),
+    match (quota, row(NONE).zip(row(GOVERNOR))) {
+        (Quota::One, _) => verdict::of_refused(rows),
+        (Quota::Endless, Some((none, governor))) => verdict::of_admitted(none, governor),
+        (Quota::Endless, None) => String::new(),
     }
-}
-
-/// Whether the servers were measured, or the client.
-pub(crate) fn judge(none: &Row, governor: &Row) -> String {
-    let leads = none.ratios_to(governor);
-    let lead = median(&leads);
-    let ahead = leads.iter().filter(|lead| **lead > 1.0).count();
-    let micros = none.median(|turn| turn.loader_cpu_micros.unwrap_or(f64::NAN));
-    let busy = micros * none.median(|turn| turn.per_second) / 1e4;
-    let verdict = if lead >= VISIBLY_AHEAD {
-        "No limiter is visibly ahead of tower_governor: the servers were measured."
-    } else {
-        "No limiter is NOT visibly ahead of tower_governor: this run measured the loader (or noise), not the servers."
-    };
-    format!(
-        "{verdict}\n\
-         It made {lead:.3} times the requests (should be {VISIBLY_AHEAD} at least), and more in {ahead} of {} rounds. \
-         Meanwhile the loader used {busy:.0} % of one CPU.",
-        leads.len()
-    )
 }

@@ -30,6 +30,7 @@ mod sliding;
 mod sqlite_work;
 mod turn;
 mod upsert;
+mod verdict;
 mod whole;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::measured::Measured;
 
 /// The share of all CPUs above which other processes disturb what is measured.
-const BUSY: f64 = 0.05;
+pub(crate) const BUSY: f64 = 0.05;
 
 /// A contestant's row: a turn for each round.
 #[derive(Clone, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ pub(crate) fn table(rows: &[Row], wording: Wording) -> String {
 pub(crate) fn warnings(rows: &[&Row]) -> String {
     let mut text = String::new();
     for row in rows {
-        let failed: u64 = row.turns.iter().map(|turn| turn.failed).sum();
+        let failed = row.failed();
         if failed > 0 {
             let label = &row.label;
             let _ = write!(
@@ -215,6 +215,11 @@ impl Row {
         median(&self.turns.iter().map(value).collect::<Vec<_>>())
     }
 
+    /// How many answers were not as expected.
+    pub(crate) fn failed(&self) -> u64 {
+        self.turns.iter().map(|turn| turn.failed).sum()
+    }
+
     /// What this row is to another one, by the ratios of each round.
     pub(crate) fn compare(&self, other: &Self, figure: Figure) -> Option<Found> {
         Found::of(&self.ratios_by(other, figure))
@@ -225,8 +230,11 @@ impl Row {
         self.ratios_by(other, Figure::Rate)
     }
 
-    /// The same of any figure, where both are known.
+    /// The same of any figure, where both are known: none where an answer was not as expected, which may have cost less.
     fn ratios_by(&self, other: &Self, figure: Figure) -> Vec<f64> {
+        if self.failed() + other.failed() > 0 {
+            return Vec::new();
+        }
         let pairs = self.turns.iter().zip(&other.turns);
         pairs
             .filter_map(|(turn, other)| Some(figure.of(turn)? / figure.of(other)?))
@@ -294,6 +302,10 @@ mod tests {
         assert_eq!(median.map(digits).as_deref(), Some("1.10"));
         // Nobody has told the CPU.
         assert!(of.compare(&to, Figure::Cpu).is_none());
+        let mut failed = to;
+        failed.turns[1].failed = 1;
+        assert!(of.compare(&failed, Figure::Rate).is_none());
+        assert!(failed.compare(&of, Figure::Rate).is_none());
     }
 
     #[test]

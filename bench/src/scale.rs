@@ -12,7 +12,7 @@ use crate::measured::Measured;
 use crate::report::{self, Row};
 use crate::results;
 use crate::server::{SetUp, WORKERS};
-use crate::{Effort, environment};
+use crate::{Effort, environment, verdict};
 
 /// The name of its results.
 pub(crate) const NAME: &str = "scale";
@@ -108,7 +108,7 @@ pub(crate) fn run(effort: Effort, most_keys: u32) -> Result<()> {
         }
         let rows = take_turns(**point, contestants, &servers.1, effort)?;
         println!("\n{}\n{}", point.label(), report::table(&rows, WORDING));
-        println!("{}", http::judge(&rows[0], &rows[1]));
+        println!("{}", verdict::of_admitted(&rows[0], &rows[1]));
         cells.extend(
             rows.into_iter()
                 .zip(contestants)
@@ -263,6 +263,13 @@ impl Scale {
             label: contestant.label().to_owned(),
             turns: cell.turns.clone(),
         })
+    }
+
+    /// Whether the servers were measured at a point, by the turns that were kept.
+    pub(crate) fn verdict(&self, point: Point) -> Option<String> {
+        let none = self.row(Contestant::None, point)?;
+        let governor = self.row(Contestant::Governor, point)?;
+        Some(verdict::of_admitted(&none, &governor))
     }
 }
 

@@ -96,13 +96,13 @@ pub(super) fn table(http: &Results, refused: &Results, decisions: &Results) -> S
 fn nanos(decisions: &Results, keys: Keys) -> String {
     let label = whole::label(Contestant::Tollgate, keys);
     let whole = decisions.wholes.iter().find(|whole| whole.label == label);
-    let Some((nanos, target)) = whole.and_then(|whole| Some((whole.nanos(), whole.target?))) else {
+    let Some((whole, target)) = whole.and_then(|whole| Some((whole, whole.target?))) else {
         return String::new();
     };
-    if nanos <= target {
-        format!("{nanos:.0} (≤ {target:.0})")
-    } else {
-        format!("**{nanos:.0}** (≤ {target:.0})")
+    let told = whole.told();
+    match whole.nanos() {
+        Some(nanos) if nanos > target => format!("**{told}** (≤ {target:.0})"),
+        _ => format!("{told} (≤ {target:.0})"),
     }
 }
 
@@ -111,6 +111,10 @@ fn cell(results: &Results, figure: Figure, pair: Option<(Entrant, Entrant)>) -> 
     let found = pair.and_then(|(of, to)| found(results, figure, of, to));
     let Some((median, target)) = found else {
         return String::new();
+    };
+    // Nothing is to be told of answers that were not as expected.
+    let Some(median) = median else {
+        return "-".to_owned();
     };
     let median_text = digits(median);
     match target {
@@ -122,19 +126,19 @@ fn cell(results: &Results, figure: Figure, pair: Option<(Entrant, Entrant)>) -> 
     }
 }
 
-/// The median of a ratio, and its target.
+/// The median of a ratio, if there is one, and its target.
 fn found(
     results: &Results,
     figure: Figure,
     of: Entrant,
     to: Entrant,
-) -> Option<(f64, Option<f64>)> {
+) -> Option<(Option<f64>, Option<f64>)> {
     let by = results.comparisons.iter().find(|by| by.figure == figure)?;
     let labels = [contest::label(of), contest::label(to)];
     let is_it = |ratio: &&crate::report::Ratio| {
         [ratio.of, ratio.to].map(|row| &results.rows[row].label) == labels.each_ref()
     };
     let ratio = by.ratios.iter().find(is_it)?;
-    let found = results.rows[ratio.of].compare(&results.rows[ratio.to], figure)?;
-    Some((found.median, ratio.target))
+    let found = results.rows[ratio.of].compare(&results.rows[ratio.to], figure);
+    Some((found.map(|found| found.median), ratio.target))
 }

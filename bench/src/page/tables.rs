@@ -59,6 +59,13 @@ pub(super) fn ratios(results: &Results) -> String {
         for ratio in &by.ratios {
             let (of, to) = (&results.rows[ratio.of], &results.rows[ratio.to]);
             let Some(found) = of.compare(to, by.figure) else {
+                let _ = write!(
+                    text,
+                    "\n| {} / {} | {} | - | - |  |",
+                    of.label,
+                    to.label,
+                    by.figure.label(),
+                );
                 continue;
             };
             let target = ratio.target.map_or_else(String::new, |target| {
@@ -90,7 +97,10 @@ pub(super) fn ratios(results: &Results) -> String {
 pub(super) fn wholes(wholes: &[Whole]) -> String {
     let mut text = head(&["one task, medians", "ns"]);
     for whole in wholes {
-        let _ = write!(text, "\n| {} | {:.0} |", whole.label, whole.nanos());
+        let _ = write!(text, "\n| {} | {} |", whole.label, whole.told());
+    }
+    for warning in wholes.iter().filter_map(Whole::warning) {
+        let _ = write!(text, "\n\n{warning}.");
     }
     text
 }
@@ -108,9 +118,12 @@ pub(super) fn axis(scale: &Scale, axis: Axis) -> String {
     let mut rows = Vec::new();
     for value in axis.values() {
         for contestant in CONTESTANTS {
-            if let Some(row) = scale.row(contestant, axis.point(*value)) {
+            let point = axis.point(*value);
+            if let Some(mut row) = scale.row(contestant, point) {
                 let value = grouped(*value);
                 let _ = write!(text, "\n| {value} | {} | {} |", row.label, figures(&row));
+                // A warning is about this point alone.
+                row.label = format!("{} ({})", row.label, point.label());
                 rows.push(row);
             }
         }
@@ -119,8 +132,25 @@ pub(super) fn axis(scale: &Scale, axis: Axis) -> String {
     format!(
         "<details>\n<summary>The figures by {}</summary>\n\n{}\n\n</details>",
         axis.label(),
-        warned(text, &rows)
+        verdicts(warned(text, &rows), scale, axis)
     )
+}
+
+/// Whether the servers were measured, point by point.
+fn verdicts(mut text: String, scale: &Scale, axis: Axis) -> String {
+    text.push('\n');
+    for value in axis.values() {
+        let point = axis.point(*value);
+        if let Some(verdict) = scale.verdict(point) {
+            let _ = write!(
+                text,
+                "\n- {}: {}",
+                point.label(),
+                verdict.replace('\n', " ")
+            );
+        }
+    }
+    text
 }
 
 /// The first lines of a table: its first column, or two, to the left, and numbers to the right.

@@ -147,7 +147,10 @@ fn legend(svg: &mut Svg) {
 /// The values of a contestant along an axis, each with the index of its place.
 fn series(plot: Plot, scale: &Scale, axis: Axis, contestant: Contestant) -> Vec<(usize, f64)> {
     let value = |(index, value): (usize, &u32)| {
-        let row = scale.row(contestant, axis.point(*value))?;
+        // Answers that were not as expected have no place in a line.
+        let row = scale
+            .row(contestant, axis.point(*value))
+            .filter(|row| row.failed() == 0)?;
         Some((index, (plot.value)(&row)?))
     };
     axis.values().iter().enumerate().filter_map(value).collect()
