@@ -11,12 +11,16 @@ use tokio::sync::futures::Notified;
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
+use super::frames::Frames;
 use super::{Files, Location, settings};
 use crate::clock;
 use crate::store::sqlite::files::apart;
 
-/// From a write to the checkpoint that it is in, while others may follow: under full load that is a megabyte.
+/// From a write to the look how much there is, while others may follow: under full load that is a megabyte.
 const AFTER_WRITE: Duration = Duration::from_millis(20);
+/// So many pages are worth a checkpoint. After one of all that there is, the next write begins the WAL anew and waits for the disk:
+/// charges that come now and then would do so each time.
+const ENOUGH: u64 = 1_000;
 /// Only a writer's own checkpoint reaches the end of the WAL, so that it begins anew. When it is long, they are left to it: those
 /// of several processes could leave no moment for it.
 const LEFT_TO_OTHERS: Duration = Duration::from_millis(200);
@@ -41,7 +45,7 @@ struct Signals {
 }
 
 impl Checkpoints {
-    /// Begins to checkpoint the database that consists of these files, after the first write. The writer checkpoints a WAL of so
+    /// Begins to checkpoint the database that consists of these files, when enough was written. The writer checkpoints a WAL of so
     /// many pages itself.
     pub(super) fn begin(location: Arc<Location>, files: Option<Files>, long: i64) -> Self {
         let signals = Arc::<Signals>::default();
@@ -49,6 +53,7 @@ impl Checkpoints {
             location,
             files,
             long,
+            done: Frames::default(),
             connection: None,
         };
         let task = tokio::spawn(run(beside, Arc::clone(&signals)));
@@ -85,6 +90,8 @@ struct Beside {
     location: Arc<Location>,
     files: Option<Files>,
     long: i64,
+    /// What was in the WAL at the last checkpoint.
+    done: Frames,
     connection: Option<SqliteConnection>,
 }
 
@@ -99,11 +106,18 @@ async fn run(mut beside: Beside, signals: Arc<Signals>) {
         if !comes_before(end.as_mut(), timer).await {
             break;
         }
+        let there = beside.there().await;
+        if there.is_some_and(|there| there.since(beside.done) < ENOUGH) {
+            continue;
+        }
         let made = beside.checkpoint().await;
         #[cfg(test)]
         if made.is_ok() {
             let count = &signals.made;
             count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        if made.is_ok() {
+            beside.done = there.unwrap_or_default();
         }
         pause = match made {
             Ok(false) => AFTER_WRITE,
@@ -122,6 +136,12 @@ async fn run(mut beside: Beside, signals: Arc<Signals>) {
 }
 
 impl Beside {
+    /// What is in the WAL, of other processes too; `None` when its file can't be read.
+    async fn there(&self) -> Option<Frames> {
+        let location = Arc::clone(&self.location);
+        apart(move || Frames::read(&location.wal_path()?).ok()).await
+    }
+
     /// Moves what it can into the database. What has to stay in the WAL, for a reader or since it was written meanwhile, is for
     /// the next time: after a write, so that an idle process does nothing. Says whether the WAL is long.
     async fn checkpoint(&mut self) -> Result<bool, sqlx::Error> {

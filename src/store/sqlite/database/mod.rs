@@ -1,6 +1,7 @@
 //! The connection: how it is opened, and kept sound after an error.
 
 mod checkpoints;
+mod frames;
 mod process_lock;
 mod restarts;
 mod result_code;
