@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::backend::{Cursor, Page};
 use crate::limit::Timestamp;
 
-/// Rows that a page covers while charges come: some 0.5 ms, which is what a charge may wait for it.
+/// Rows that a page covers at the least while charges come: some 0.5 ms, which is what a charge may wait for it.
 const SHORT_PAGE: u32 = 250;
-/// The same while none do, since fewer pages take less time together: some 2 ms.
+/// The same while none do, and at the most. Fewer pages take less time together: some 2 ms.
 const LONG_PAGE: u32 = 1_000;
 /// Between long pages of a pass, and as much less between short ones: decisions keep more than nine tenths of the time.
 const BETWEEN_PAGES: Duration = Duration::from_millis(25);
@@ -15,11 +15,6 @@ const BETWEEN_PAGES: Duration = Duration::from_millis(25);
 const BETWEEN_FULL_PAGES: Duration = Duration::from_millis(5);
 /// Between passes. Rows are kept for a window longer than they count, so there is no hurry.
 const BETWEEN_PASSES: Duration = Duration::from_secs(30);
-
-/// How many rows a page covers.
-pub(super) fn page_rows(is_quiet: bool) -> u32 {
-    if is_quiet { LONG_PAGE } else { SHORT_PAGE }
-}
 
 /// The pace of the store's own sweep: along the table a page at a time, then a rest. While the table is known to be
 /// empty it sleeps.
@@ -32,6 +27,9 @@ pub(super) struct Sweeper {
     horizon: Timestamp,
     /// Whether this pass met rows that stay, or charges came while it went on.
     found_rows: bool,
+    /// Whether most rows of the last page had expired, and how many rows were charged since.
+    is_mostly_expired: bool,
+    charged: u32,
 }
 
 impl Sweeper {
@@ -43,7 +41,25 @@ impl Sweeper {
             horizon: started_at,
             due_at: Some(now + BETWEEN_PAGES),
             found_rows: false,
+            is_mostly_expired: false,
+            charged: 0,
         }
+    }
+
+    /// How many rows the next page covers. While rows expire, twice as many as were charged since the last page: batches take
+    /// longer than the pause between pages, so there is one page to a batch, which must not delete fewer rows than come.
+    pub(super) fn page_rows(&self, is_quiet: bool) -> u32 {
+        match (is_quiet, self.is_mostly_expired) {
+            (true, _) => LONG_PAGE,
+            (false, true) => self.charged.saturating_mul(2).clamp(SHORT_PAGE, LONG_PAGE),
+            (false, false) => SHORT_PAGE,
+        }
+    }
+
+    /// Notes that so many rows were charged.
+    pub(super) fn charged(&mut self, rows: usize) {
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        self.charged = self.charged.saturating_add(rows);
     }
 
     /// When the next page is due, if any.
@@ -75,10 +91,11 @@ impl Sweeper {
     /// Notes what a page of so many rows did.
     pub(super) fn swept(&mut self, page: Page, rows: u32, now: Instant) {
         self.found_rows |= page.kept > 0;
+        self.is_mostly_expired = page.count > page.kept;
+        self.charged = 0;
         self.after = page.next;
         self.due_at = if self.after.is_some() {
-            let is_mostly_expired = page.count > page.kept;
-            let between_long_pages = if is_mostly_expired {
+            let between_long_pages = if self.is_mostly_expired {
                 BETWEEN_FULL_PAGES
             } else {
                 BETWEEN_PAGES
@@ -128,7 +145,7 @@ mod tests {
     fn short_pages_follow_each_other_so_much_sooner() {
         let now = monotonic();
         let mut sweeper = Sweeper::new(now, at(0));
-        let rows = page_rows(false);
+        let rows = sweeper.page_rows(false);
         sweeper.swept(page(250, true), rows, now);
         let part = LONG_PAGE / rows;
         assert_eq!(sweeper.due_at(), Some(now + BETWEEN_PAGES / part));
@@ -162,7 +179,8 @@ mod tests {
         for _ in 0..100 {
             now += Duration::from_millis(13);
             added += 512;
-            let rows = page_rows(false);
+            sweeper.charged(512);
+            let rows = sweeper.page_rows(false);
             if sweeper.due_at().is_some_and(|due_at| due_at <= now) {
                 let count = u64::from(rows);
                 let expired = Page {

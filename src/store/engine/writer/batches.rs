@@ -149,6 +149,8 @@ impl<B: Backend> Writer<B> {
         }
         self.answer(&mut queue.waiters, answers);
         self.return_by_pages(rests);
+        let rows = queue.asks.iter().map(|charge| charge.parts.len()).sum();
+        self.sweeper.charged(rows);
         self.sweeper.wrote(clock::monotonic());
         queue
     }

@@ -8,7 +8,6 @@ use crate::clock::{self, Clock};
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
-use crate::store::engine::sweeper;
 use crate::store::{Reset, SetLimit, StoreError};
 
 /// A job, and how far it is.
@@ -92,7 +91,7 @@ impl<B: Backend> Writer<B> {
         }
         let after = running.after.take();
         let after_key = after.as_ref().map(|after| after.key.clone());
-        let (now, rows) = (self.now(), sweeper::page_rows(self.is_quiet()));
+        let (now, rows) = (self.now(), self.sweeper.page_rows(self.is_quiet()));
         let mut jobs = waiters_of(&mut self.jobs);
         jobs.push(&mut running.waiter);
         let held = Held {
@@ -206,7 +205,7 @@ impl<B: Backend> Writer<B> {
             self.local.sweep();
         }
         let horizon = self.sweeper.horizon(now);
-        let rows = sweeper::page_rows(self.is_quiet());
+        let rows = self.sweeper.page_rows(self.is_quiet());
         let call = self.backend.sweep(horizon, after, rows);
         match watched(&self.inbox, Held::default(), call).await {
             Ok(page) => {
