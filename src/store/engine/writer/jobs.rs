@@ -199,6 +199,18 @@ impl<B: Backend> Writer<B> {
         self.sweeper.due_at().filter(|_| !is_set)
     }
 
+    /// Whether a page of a sweep is next. After one, leases that are to go back come first, and refusals that are to be counted:
+    /// while rows expire a sweep may be due at every turn.
+    pub(super) fn is_turn_to_sweep(&mut self) -> bool {
+        let now = clock::monotonic();
+        let is_due = |due_at: Option<Instant>| due_at.is_some_and(|due_at| due_at <= now);
+        let had_its_turn = mem::take(&mut self.sweep_had_its_turn);
+        let others = [self.give_back_due_at(), self.count_refused_due_at()];
+        let is_others_turn = had_its_turn && others.into_iter().any(is_due);
+        self.sweep_had_its_turn = is_due(self.sweep_due_at()) && !is_others_turn;
+        self.sweep_had_its_turn
+    }
+
     pub(super) async fn sweep(&mut self) {
         let (now, after) = (self.now(), self.sweeper.after());
         if after.is_none() {

@@ -68,6 +68,7 @@ pub(super) fn starter<B: Backend>(
                 recording: Recording::new(clock::monotonic()),
                 jobs: VecDeque::new(),
                 job_had_its_turn: false,
+                sweep_had_its_turn: false,
                 sweeper: Sweeper::new(clock::monotonic(), started_at),
                 asked_at: clock::monotonic(),
                 maintain_at: clock::monotonic() + BETWEEN_MAINTENANCE,
@@ -112,6 +113,8 @@ struct Writer<B> {
     jobs: VecDeque<Running>,
     /// Whether the last thing that was done between charges was a page of a job.
     job_had_its_turn: bool,
+    /// The same of a page of a sweep.
+    sweep_had_its_turn: bool,
     sweeper: Sweeper,
     /// When something was asked that is waited for.
     asked_at: Instant,
@@ -158,10 +161,7 @@ impl<B: Backend> Writer<B> {
                 if self.step(running).await {
                     return;
                 }
-            } else if self
-                .sweep_due_at()
-                .is_some_and(|due_at| due_at <= clock::monotonic())
-            {
+            } else if self.is_turn_to_sweep() {
                 self.sweep().await;
             } else if self
                 .give_back_due_at()
