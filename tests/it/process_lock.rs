@@ -1,5 +1,6 @@
 //! Several processes that take turns by the process lock, and what becomes of those that stand still or end with it.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -24,6 +25,7 @@ async fn exactly_the_limit_passes_of_processes_with_the_lock_and_without() {
         }
         let admitted: usize = chargers.into_iter().map(Charger::admitted).sum();
         assert_eq!(admitted + rest(&path, text, NOON), 200, "{text}");
+        assert!(folder.path().join("limits.db-lock").exists());
     }
 }
 
@@ -58,6 +60,18 @@ async fn until_charged(limiter: &Limiter) {
     tokio::time::timeout(patience, charged).await.unwrap();
 }
 
+/// Takes the lock, which this process's own writer may have for a moment.
+async fn until_free(lock: &Path) {
+    let lock = File::options().write(true).open(lock).unwrap();
+    let taken = async {
+        while lock.try_lock().is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = Duration::from_secs(60);
+    tokio::time::timeout(patience, taken).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_process_that_is_killed_with_the_lock_leaves_it_to_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,6 +82,7 @@ async fn a_process_that_is_killed_with_the_lock_leaves_it_to_others() {
         until_charged(&limiter).await;
         charger.child.kill().unwrap();
         charger.child.wait().unwrap();
+        until_free(&path.with_file_name("limits.db-lock")).await;
         until_charged(&limiter).await;
     }
 }

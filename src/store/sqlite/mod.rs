@@ -245,7 +245,7 @@ impl SqliteStore {
     /// lock it is woken when it is its turn. So the slowest charges are answered sooner, and those in the middle, which go ahead of
     /// others without it, later; at full load fewer are answered in all. Measure both.
     ///
-    /// The lock is on a file beside the database, `limits.db-lock`, which is made with mode 0600 and stays. It ends with the process
+    /// The lock is on a file beside the database, `limits.db-lock`, which is made with the mode of the database and stays. It ends with the process
     /// that holds it, however that ends. One that stands still with it is waited for once, for 50 ms: then charges go on with
     /// SQLite's own lock, which they always take. So a process without this lock, an older version say, may be on the same file,
     /// but those with it get slower beside it: turn it on in all or in none.

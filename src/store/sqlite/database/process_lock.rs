@@ -1,7 +1,10 @@
 //! A lock of the operating system around each write, so that processes wake each other where SQLite would have them sleep.
 
+#[cfg(unix)]
+use std::fs::Permissions;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
+use tracing::Level;
 
 use super::Location;
 use crate::clock;
+use crate::store::TARGET;
 use crate::store::sqlite::files::apart;
 
 /// Several times what others need for their writes. Who waits longer writes without it, and is held up by SQLite's lock alone:
@@ -29,6 +34,7 @@ pub(super) struct ProcessLock {
     is_on: Arc<AtomicBool>,
     file: Option<Arc<File>>,
     try_at: Instant,
+    has_warned: bool,
 }
 
 /// One's turn to write, until it is dropped or the process ends, however it does.
@@ -48,6 +54,7 @@ impl ProcessLock {
             is_on: Arc::default(),
             file: None,
             try_at: clock::monotonic(),
+            has_warned: false,
         }
     }
 
@@ -63,12 +70,28 @@ impl ProcessLock {
         match self.wait(location).await {
             Ok(turn) => turn,
             Err(error) => {
-                tracing::debug!(%error, "the process lock of the rate limit store can't be used and will be tried again");
+                self.tell(location, &error);
                 self.file = None;
                 self.try_at = clock::monotonic() + AFTER_FAILURE;
                 None
             }
         }
+    }
+
+    /// Warns once: what follows is each second the same.
+    fn tell(&mut self, location: &Location, error: &io::Error) {
+        if mem::replace(&mut self.has_warned, true) {
+            tracing::debug!(%error, "the process lock of the rate limit store can't be used and will be tried again");
+            return;
+        }
+        tracing::event!(
+            name: "tollgate.process_lock_unusable",
+            target: TARGET,
+            Level::WARN,
+            store = location.name(),
+            %error,
+            "the process lock of the rate limit store can't be used: charges go on without it, and it is tried again each second"
+        );
     }
 
     #[cfg(test)]
@@ -113,15 +136,36 @@ fn is_waited_for(file: &Arc<File>) -> bool {
     Arc::strong_count(file) > 1
 }
 
-/// Opens the file, and makes it when it is not there. It stays: a process that deletes it would leave others with a lock of their
-/// own.
+/// Opens the file, and makes it when it is not there, for those who may use the database. It stays: a process that deletes it would
+/// leave others with a lock of their own.
 fn open(location: &Location) -> io::Result<Option<File>> {
     let Some(path) = location.beside(SUFFIX) else {
         return Ok(None);
     };
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(Some)
+    match options.open(&path) {
+        Ok(file) => {
+            #[cfg(unix)]
+            share(&file, location)?;
+            Ok(Some(file))
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(path).map(Some)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a new file the group and the mode of the database's, whatever the umask. Only its metadata is asked for: closing that file
+/// would drop the locks that SQLite holds on it.
+#[cfg(unix)]
+fn share(file: &File, location: &Location) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+    let database = std::fs::metadata(location.path())?;
+    // It may be a group that this process is not in; then the folder decides.
+    let _ = fchown(file, None, Some(database.gid()));
+    file.set_permissions(Permissions::from_mode(database.mode() & 0o666))
 }

@@ -78,6 +78,22 @@ async fn the_file_is_made_for_its_owner_alone_when_it_is_wanted_and_stays() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+#[tokio::test]
+async fn the_file_is_for_those_who_may_use_the_database() {
+    let (folder, path) = folder();
+    open(&path).await.close().await.unwrap();
+    for mode in [0o660, 0o640] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode.clone()).unwrap();
+        let mut backend = locked_backend(&path);
+        charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
+        let place = folder.path().join("limits.db-lock");
+        let made = std::fs::metadata(&place).unwrap().permissions();
+        assert_eq!(made.mode() & 0o777, mode.mode());
+        std::fs::remove_file(place).unwrap();
+    }
+}
+
 /// A process that stands still with the lock is waited for once.
 #[tokio::test]
 async fn a_lock_that_is_not_released_is_passed_by_until_it_is() {
