@@ -216,6 +216,9 @@ impl Database {
             return;
         }
         self.watch.lost(&self.location);
+        // Of a folder that was moved, it would be a lock that nobody else has.
+        self.turn = None;
+        self.process_lock.forget_file();
         self.end_checkpoints().await;
         if let Some(connection) = self.connection.take() {
             // Nothing of it is needed any more.

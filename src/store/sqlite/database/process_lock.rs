@@ -78,6 +78,11 @@ impl ProcessLock {
         }
     }
 
+    /// Lets the file go: the one that lies beside the database may be another one now.
+    pub(super) fn forget_file(&mut self) {
+        self.file = None;
+    }
+
     /// Warns once: what follows is each second the same.
     fn tell(&mut self, location: &Location, error: &io::Error) {
         if mem::replace(&mut self.has_warned, true) {

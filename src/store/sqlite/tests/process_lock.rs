@@ -94,6 +94,25 @@ async fn the_file_is_for_those_who_may_use_the_database() {
     }
 }
 
+#[tokio::test]
+async fn a_database_in_place_of_one_that_was_moved_has_its_own_lock() {
+    let (folder, path) = folder();
+    let mut backend = locked_backend(&path);
+    charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
+    let moved = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::rename(&from, moved.path().join(from.file_name().unwrap())).unwrap();
+    }
+    backend.database.watch.rest();
+    charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
+    assert!(backend.take_lost());
+    begin(&mut backend).await;
+    assert!(lock_file(&folder).try_lock().is_err());
+    lock_file(&moved).try_lock().unwrap();
+    backend.database.roll_back().await;
+}
+
 /// A process that stands still with the lock is waited for once.
 #[tokio::test]
 async fn a_lock_that_is_not_released_is_passed_by_until_it_is() {
