@@ -1,10 +1,11 @@
 //! Counters in an embedded SQLite, through sqlx.
 //!
 //! `location.rs` says which file it is, `files.rs` and `watch.rs` whether it is still the same, `database/` opens the
-//! connection and keeps it sound, and has another one checkpoint, `version.rs` says which SQLite will do, `backend.rs` is what the engine calls, `tables/` has the tables and their statements. A
-//! batch goes one of two ways: `upsert.rs` is one statement, `ledger/` reads, decides and writes back. `give_back.rs` takes
-//! back what was not used. `room.rs` is the cap of a database in memory, `application.rs` what is different in a database of
-//! the application. `auditing.rs` and `usage_query.rs` are what users see of allowed requests that are recorded.
+//! connection and keeps it sound, and has another one checkpoint, `version.rs` says which SQLite will do, `backend.rs` is
+//! what the engine calls, `tables/` has the tables and their statements. A batch goes one of two ways: `upsert.rs` is one
+//! statement, `ledger/` reads, decides and writes back. `give_back.rs` takes back what was not used. `room.rs` is the
+//! cap of a database in memory, `application.rs` what is different in a database of the application. `auditing.rs` and
+//! `usage_query.rs` are what users see of allowed requests that are recorded.
 
 mod application;
 mod auditing;
@@ -50,7 +51,8 @@ use crate::clock::{Clock, ManualClock};
 
 /// Counters in SQLite: in a file that survives restarts and is shared by every process on the host, or in memory.
 ///
-/// Clones are the same store, and all layers on it share its one queue and its one connection. Two stores on one file,
+/// Clones are the same store, and all layers on it share its one queue and the one connection that writes; a second
+/// one only moves the WAL of a file into the database. Two stores on one file,
 /// in one process or in several, share its counters: never more than the limit passes.
 ///
 /// A charge that was answered "allowed" survives the end of the process, however it ends. After a power failure the
@@ -67,7 +69,8 @@ use crate::clock::{Clock, ManualClock};
 /// | [`audit_retention`](Self::audit_retention) | 30 days |
 /// | [`usage_retention`](Self::usage_retention) | 400 days |
 ///
-/// Expired rows are deleted by the store itself, with or without traffic, a thousand at a time.
+/// Expired rows are deleted by the store itself, with or without traffic, a thousand at a time, and 250 at
+/// the least while charges come.
 ///
 /// # Examples
 ///
@@ -245,8 +248,8 @@ impl SqliteStore {
     /// lock it is woken when it is its turn. So the slowest charges are answered sooner, and those in the middle, which go ahead of
     /// others without it, later; at full load fewer are answered in all. Measure both.
     ///
-    /// The lock is on a file beside the database, `limits.db-lock`, which is made with the mode of the database and stays. It ends with the process
-    /// that holds it, however that ends. One that stands still with it is waited for once, for 50 ms: then charges go on with
+    /// The lock is on a file beside the database, `limits.db-lock`, which is made with the mode of the database and stays. It
+    /// ends with the process that holds it, however that ends. One that stands still with it is waited for once, for 50 ms: then charges go on with
     /// SQLite's own lock, which they always take. So a process without this lock, an older version say, may be on the same file,
     /// but those with it get slower beside it: turn it on in all or in none.
     /// In memory it does nothing.
