@@ -88,8 +88,8 @@ async fn the_file_is_for_those_who_may_use_the_database() {
         let mut backend = locked_backend(&path);
         charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
         let place = folder.path().join("limits.db-lock");
-        let made = std::fs::metadata(&place).unwrap().permissions();
-        assert_eq!(made.mode() & 0o777, mode.mode());
+        let permissions = std::fs::metadata(&place).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, mode.mode());
         std::fs::remove_file(place).unwrap();
     }
 }
