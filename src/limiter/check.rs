@@ -157,6 +157,13 @@ impl Asked {
     }
 
     /// Tells whoever listens what was decided. Why nothing was, the store tells.
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(
+            clippy::unused_self,
+            reason = "only metrics tell of which policies nothing was decided"
+        )
+    )]
     fn tell(&self, decision: &Result<Decision, StoreError>, limiter: &Limiter) {
         if let Ok(decision) = decision {
             events::decided(decision, limiter.is_shadow());
