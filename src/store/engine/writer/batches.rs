@@ -105,18 +105,12 @@ impl<B: Backend> Writer<B> {
         if queue.is_empty() && ahead.is_empty() {
             return queue;
         }
-        let held = Held {
-            waiters: [&mut queue.waiters, looks],
-            jobs: waiters_of(&mut self.jobs),
-            ..Held::default()
-        };
-        let clock = self.clock.get().unwrap_or(&Clock::System);
         let batch = Batch {
             charges: &queue.asks,
             ahead: &ahead,
         };
-        let call = self.backend.charge(batch, clock);
-        let mut charged = watched(&self.inbox, held, call).await;
+        let waiting = [&mut *queue.waiters, &mut *looks];
+        let mut charged = self.ask(batch, waiting).await;
         if let Ok(charged) = &mut charged {
             self.charge_again(&mut queue, looks, charged).await;
             for (charge, answer) in queue.asks.iter().zip(&mut charged.answers) {
@@ -218,27 +212,38 @@ impl<B: Backend> Writer<B> {
         }
         let waiting = [&mut *queue.waiters, &mut *looks];
         self.give_back(&rests, waiting).await;
-        let asks: Vec<_> = places
-            .iter()
-            .map(|place| queue.asks[*place].clone())
-            .collect();
-        let held = Held {
-            waiters: [&mut queue.waiters, looks],
-            jobs: waiters_of(&mut self.jobs),
-            ..Held::default()
-        };
-        let clock = self.clock.get().unwrap_or(&Clock::System);
+        // Who was told by now that there is no answer must not be charged for one.
+        let waits = |place: &usize| !queue.waiters[*place].is_cancelled();
+        let places: Vec<_> = places.into_iter().filter(waits).collect();
+        let asks = places.iter().map(|place| queue.asks[*place].clone());
         let batch = Batch {
-            charges: &asks,
+            charges: &asks.collect::<Vec<_>>(),
             ahead: &[],
         };
+        let waiting = [&mut *queue.waiters, &mut *looks];
         // Should it fail, they stay refused.
-        if let Ok(again) = watched(&self.inbox, held, self.backend.charge(batch, clock)).await {
+        if let Ok(again) = self.ask(batch, waiting).await {
             charged.has_evicted |= again.has_evicted;
+            charged.is_nearly_full |= again.is_nearly_full;
             for (place, answer) in places.into_iter().zip(again.answers) {
                 charged.answers[place] = answer;
             }
         }
+    }
+
+    /// Has the backend charge a batch, while those of the batch and others wait.
+    async fn ask(
+        &mut self,
+        batch: Batch<'_>,
+        waiters: [&mut [Waiter<Outcome>]; 2],
+    ) -> Result<Charged, StoreError> {
+        let held = Held {
+            waiters,
+            jobs: waiters_of(&mut self.jobs),
+            ..Held::default()
+        };
+        let clock = self.clock.get().unwrap_or(&Clock::System);
+        watched(&self.inbox, held, self.backend.charge(batch, clock)).await
     }
 
     /// Takes in what was answered, for charges that are not asked any more.
