@@ -9,20 +9,39 @@ use crate::limit::Timestamp;
 pub(crate) enum Clock {
     #[default]
     System,
+    /// That of a server which decides.
+    #[cfg(feature = "_engine")]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no store of this build has a server")
+    )]
+    Server(ServerClock),
     #[cfg(any(test, feature = "test-util"))]
     Manual(ManualClock),
 }
 
 impl Clock {
-    /// Whether a test sets it.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn is_manual(&self) -> bool {
-        !matches!(self, Self::System)
+    /// What a test has set it to, if one sets it.
+    #[cfg(feature = "_engine")]
+    pub(crate) fn manual(&self) -> Option<Timestamp> {
+        match self {
+            Self::System | Self::Server(_) => None,
+            #[cfg(any(test, feature = "test-util"))]
+            Self::Manual(clock) => Some(clock.now()),
+        }
+    }
+
+    /// Whether it shows nothing of its own yet: a server has not been heard.
+    #[cfg(feature = "_engine")]
+    pub(crate) fn is_unheard(&self) -> bool {
+        matches!(self, Self::Server(clock) if !clock.is_heard())
     }
 
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::System => system_now(),
+            #[cfg(feature = "_engine")]
+            Self::Server(clock) => clock.now(),
             #[cfg(any(test, feature = "test-util"))]
             Self::Manual(clock) => clock.now(),
         }
@@ -45,6 +64,126 @@ fn system_now() -> Timestamp {
         }
     };
     Timestamp::from_unix_millis(millis)
+}
+
+#[cfg(feature = "_engine")]
+pub(crate) use self::server::ServerClock;
+
+#[cfg(feature = "_engine")]
+mod server {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Instant;
+
+    use crate::limit::Timestamp;
+
+    /// An estimate of a server's clock that is never behind it: what was charged ahead is spent in its own window only, so it may
+    /// end early and must not end late. Clones are the same clock.
+    ///
+    /// It goes on from the instant at which a call was *sent* whose answer told the time: that was later. A machine that sleeps
+    /// stops its monotonic clock, and others set its system's: the one that is further ahead counts.
+    #[derive(Clone, Debug)]
+    pub(crate) struct ServerClock(Arc<Offsets>);
+
+    /// The server's time without that of a clock of this machine, in milliseconds.
+    #[derive(Debug)]
+    struct Offsets {
+        began: Instant,
+        of_monotonic: AtomicI64,
+        of_system: AtomicI64,
+    }
+
+    /// An offset that is not known.
+    const UNHEARD: i64 = i64::MIN;
+
+    impl ServerClock {
+        /// The clock of a server that was not heard yet: until then the system's stands in.
+        #[cfg_attr(
+            not(test),
+            expect(dead_code, reason = "no store of this build has a server")
+        )]
+        pub(crate) fn new() -> Self {
+            Self(Arc::new(Offsets {
+                began: super::monotonic(),
+                of_monotonic: AtomicI64::new(UNHEARD),
+                of_system: AtomicI64::new(UNHEARD),
+            }))
+        }
+
+        /// Notes what an answer told, and when its question was sent.
+        #[cfg_attr(
+            not(test),
+            expect(dead_code, reason = "no store of this build has a server")
+        )]
+        pub(crate) fn heard(&self, sent: Instant, at: Timestamp) {
+            let at = at.unix_millis();
+            let sent_at = self.millis_at(sent);
+            let gone = self.millis_at(super::monotonic()) - sent_at;
+            let system_sent_at = super::system_now().unix_millis().saturating_sub(gone);
+            let offsets = &self.0;
+            let of_system = at.saturating_sub(system_sent_at);
+            offsets.of_system.store(of_system, Ordering::Relaxed);
+            let of_monotonic = at.saturating_sub(sent_at);
+            offsets.of_monotonic.store(of_monotonic, Ordering::Relaxed);
+        }
+
+        pub(super) fn is_heard(&self) -> bool {
+            self.0.of_monotonic.load(Ordering::Relaxed) != UNHEARD
+        }
+
+        pub(super) fn now(&self) -> Timestamp {
+            let system = super::system_now();
+            if !self.is_heard() {
+                return system;
+            }
+            let shown = |local: i64, offset: &AtomicI64| {
+                local.saturating_add(offset.load(Ordering::Relaxed))
+            };
+            let monotonic = self.millis_at(super::monotonic());
+            let later = shown(monotonic, &self.0.of_monotonic)
+                .max(shown(system.unix_millis(), &self.0.of_system));
+            // All of them are rounded down: the server's may be in the next millisecond.
+            Timestamp::from_unix_millis(later.saturating_add(1))
+        }
+
+        fn millis_at(&self, instant: Instant) -> i64 {
+            let since = instant.saturating_duration_since(self.0.began);
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::time::Duration;
+
+        use super::*;
+
+        #[test]
+        fn a_server_that_was_not_heard_shows_the_time_of_the_system() {
+            let clock = ServerClock::new();
+            assert!(!clock.is_heard());
+            let before = crate::clock::Clock::System.now();
+            assert!(clock.now() >= before);
+        }
+
+        #[test]
+        fn it_goes_on_from_when_the_question_was_sent() {
+            let clock = ServerClock::new();
+            let hour = 3_600_000;
+            let sent = clock.0.began;
+            clock.heard(sent, Timestamp::from_unix_millis(hour));
+            let asked_at = crate::clock::monotonic();
+            let now = clock.now().unix_millis();
+            let gone = i64::try_from(asked_at.duration_since(sent).as_millis()).unwrap();
+            assert!(now > hour + gone, "{now} is not ahead of {hour} + {gone}");
+            let answered = sent + Duration::from_millis(40);
+            clock.heard(answered, Timestamp::from_unix_millis(2 * hour));
+            assert!(
+                clock.now().unix_millis() >= 2 * hour - 40,
+                "it follows the last answer"
+            );
+        }
+    }
 }
 
 #[cfg(any(test, feature = "test-util"))]

@@ -286,7 +286,7 @@ impl Limiter {
             let reset = Reset {
                 part,
                 with_keys_under,
-                at: store.now(),
+                at: store.told_time().await?,
             };
             units = units.saturating_add(store.reset(reset).await?);
         }

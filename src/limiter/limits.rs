@@ -57,7 +57,7 @@ impl Limiter {
         if key.is_some_and(|key| key.as_str().len() > LONGEST_KEY) {
             return Err(StoreError::LongKey);
         }
-        let now = self.store_handle().now();
+        let now = self.store_handle().told_time().await?;
         let ends_at = limit.end(now);
         if ends_at.is_some_and(|ends_at| ends_at <= now) {
             return Err(StoreError::EndedLimit);
@@ -152,7 +152,7 @@ impl Limiter {
             filed_under,
             key: key.cloned(),
             limit,
-            now: store.now(),
+            now: store.told_time().await?,
         };
         store.set_limit(set).await
     }
@@ -167,7 +167,7 @@ impl Limiter {
         let ask = LimitsAsk {
             filed_under,
             which,
-            now: store.now(),
+            now: store.told_time().await?,
         };
         store.limits(ask).await
     }

@@ -1,14 +1,14 @@
 //! An allowed request, as it is recorded.
 
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(feature = "_engine"),
     expect(dead_code, reason = "only a store in SQLite records")
 )]
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 use std::sync::Arc;
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 use super::engine::Engine;
 use crate::limit::Timestamp;
 
@@ -30,11 +30,11 @@ pub(crate) struct Call<'a> {
 }
 
 /// Where allowed requests are recorded. Clones are the same place.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 #[derive(Clone, Debug)]
 pub(crate) struct CallLog(pub(super) Arc<Engine>);
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 impl CallLog {
     /// Records a request, or counts that it could not. It never waits.
     pub(crate) fn record(&self, call: &Call<'_>) {
@@ -43,11 +43,11 @@ impl CallLog {
 }
 
 /// Without SQLite there is no such place.
-#[cfg(not(feature = "sqlite"))]
+#[cfg(not(feature = "_engine"))]
 #[derive(Clone, Debug)]
 pub(crate) enum CallLog {}
 
-#[cfg(not(feature = "sqlite"))]
+#[cfg(not(feature = "_engine"))]
 impl CallLog {
     pub(crate) fn record(&self, _: &Call<'_>) {
         match *self {}

@@ -84,7 +84,7 @@ impl Part {
     }
 
     /// Whether the other one is of the same counter, under the same policy.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_engine")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let is_same_rule = || {
             let (own, other) = (&self.rule, &other.rule);
@@ -196,7 +196,7 @@ impl Charge {
     }
 
     /// The part, when it is the only one and a single counter decides, so that no state needs to be read first.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_engine")]
     pub(crate) fn one_window(&self) -> Option<&Part> {
         let part = self.parts.only()?;
         part.policy().algorithm().is_one_window().then_some(part)
@@ -260,7 +260,7 @@ pub(crate) struct GiveBack {
     pub(crate) from: Taken,
     /// When it was decided.
     #[cfg_attr(
-        not(feature = "sqlite"),
+        not(feature = "_engine"),
         expect(dead_code, reason = "only a store on a file can lose its counters")
     )]
     pub(crate) taken_at: Timestamp,

@@ -1,7 +1,7 @@
 //! A store as a limiter holds it.
 
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(feature = "_engine"),
     expect(
         clippy::needless_pass_by_value,
         clippy::unused_async,
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(feature = "admin")]
 use super::StoreHealth;
 use super::contract::sealed::Sealed;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 use super::engine::Engine;
 use super::memory::Memory;
 use super::{Charge, GiveBack, Limits, LimitsAsk, Outcome, Reply, Reset, SetLimit, StoreError};
@@ -33,23 +33,23 @@ pub(crate) enum StoreHandle {
     /// It answers at once.
     Memory(Arc<Memory>),
     /// It answers later, in batches.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_engine")]
     Queued(Arc<Engine>),
 }
 
 impl StoreHandle {
     /// An empty store that lives as long as its handles: an in-memory SQLite, or without it this process's memory.
     pub(crate) fn in_memory() -> Self {
-        #[cfg(feature = "sqlite")]
+        #[cfg(feature = "_engine")]
         return super::SqliteStore::in_memory().handle().0;
-        #[cfg(not(feature = "sqlite"))]
+        #[cfg(not(feature = "_engine"))]
         return super::MemoryStore::new().handle().0;
     }
 
     pub(crate) fn id(&self) -> StoreId {
         match self {
             Self::Memory(memory) => memory.id(),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.id(),
         }
     }
@@ -58,7 +58,7 @@ impl StoreHandle {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Memory(_) => "memory",
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.name(),
         }
     }
@@ -67,8 +67,17 @@ impl StoreHandle {
     pub(crate) fn now(&self) -> Timestamp {
         match self {
             Self::Memory(memory) => memory.now(),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.now(),
+        }
+    }
+
+    /// The same for what does not come with a request: a server that was not heard yet is asked first.
+    pub(crate) async fn told_time(&self) -> Result<Timestamp, StoreError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.now()),
+            #[cfg(feature = "_engine")]
+            Self::Queued(engine) => engine.told_time().await,
         }
     }
 
@@ -78,7 +87,7 @@ impl StoreHandle {
         let clock = Clock::Manual(clock.clone());
         match self {
             Self::Memory(memory) => memory.set_clock(clock),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.set_clock(clock),
         }
     }
@@ -94,7 +103,7 @@ impl StoreHandle {
                 }
                 Reply::Ready(answer)
             }
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.charge(charge),
         }
     }
@@ -107,7 +116,7 @@ impl StoreHandle {
         is_local: bool,
     ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
         match self {
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) if is_local => {
                 engine.local().give_back(&units);
                 Box::pin(std::future::ready(Ok(())))
@@ -116,7 +125,7 @@ impl StoreHandle {
                 memory.give_back(&units);
                 Box::pin(std::future::ready(Ok(())))
             }
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => Box::pin(engine.give_back(units)),
         }
     }
@@ -124,7 +133,7 @@ impl StoreHandle {
     pub(crate) fn peek(&self, look: Charge) -> Reply {
         match self {
             Self::Memory(memory) => Reply::Ready(Ok(memory.peek(&look))),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.peek(look),
         }
     }
@@ -133,7 +142,7 @@ impl StoreHandle {
     pub(crate) fn look(&self, look: Charge) -> Reply {
         match self {
             Self::Memory(_) => self.peek(look),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.look(look),
         }
     }
@@ -142,7 +151,7 @@ impl StoreHandle {
     pub(crate) fn charge_locally(&self, charge: &Charge) -> Option<Outcome> {
         match self {
             Self::Memory(_) => None,
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => {
                 let outcome = engine.local().charge(charge);
                 #[cfg(feature = "metrics")]
@@ -158,7 +167,7 @@ impl StoreHandle {
     pub(crate) fn look_locally(&self, look: &Charge) -> Option<Outcome> {
         match self {
             Self::Memory(_) => None,
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => Some(engine.local().look(look)),
         }
     }
@@ -167,7 +176,7 @@ impl StoreHandle {
     pub(crate) fn note_uncounted(&self) {
         let health = match self {
             Self::Memory(memory) => memory.health(),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.health(),
         };
         health.decided_without().note();
@@ -176,7 +185,7 @@ impl StoreHandle {
     pub(crate) async fn reset(&self, reset: Reset) -> Result<u64, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.reset(&reset)),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.reset(reset).await,
         }
     }
@@ -189,7 +198,7 @@ impl StoreHandle {
                 memory.health().meters().swept(swept);
                 Ok(swept)
             }
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.sweep().await,
         }
     }
@@ -198,7 +207,7 @@ impl StoreHandle {
     pub(crate) async fn set_limit(&self, set: SetLimit) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.set_limit(&set)),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.set_limit(set).await,
         }
     }
@@ -207,7 +216,7 @@ impl StoreHandle {
     pub(crate) async fn limits(&self, ask: LimitsAsk) -> Result<Limits, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.limits(&ask)),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.limits(ask).await,
         }
     }
@@ -217,7 +226,7 @@ impl StoreHandle {
     pub(crate) fn report(&self) -> StoreHealth {
         match self {
             Self::Memory(memory) => memory.report(),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.report(),
         }
     }
@@ -226,7 +235,7 @@ impl StoreHandle {
     pub(crate) fn users(&self) -> &Users {
         match self {
             Self::Memory(memory) => memory.users(),
-            #[cfg(feature = "sqlite")]
+            #[cfg(feature = "_engine")]
             Self::Queued(engine) => engine.users(),
         }
     }

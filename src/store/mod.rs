@@ -7,21 +7,22 @@
 mod call;
 mod charge;
 mod contract;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 mod engine;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 mod file_sizes;
 mod handle;
 mod health;
 mod limits;
 mod memory;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 mod merge;
 #[cfg(feature = "metrics")]
 mod meters;
 mod reply;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod store_clock;
 mod store_error;
 mod store_health;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{Outcome, StoreError};
 pub(crate) enum Reply {
     Ready(Result<Outcome, StoreError>),
     #[cfg_attr(
-        not(feature = "sqlite"),
+        not(feature = "_engine"),
         expect(dead_code, reason = "only stores that do I/O answer later")
     )]
     Later(oneshot::Receiver<Result<Outcome, StoreError>>),

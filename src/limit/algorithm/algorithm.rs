@@ -59,13 +59,13 @@ impl Algorithm {
     }
 
     /// Whether each window has one counter, which alone decides.
-    #[cfg(any(feature = "sqlite", feature = "admin"))]
+    #[cfg(any(feature = "_engine", feature = "admin"))]
     pub(crate) fn is_one_window(self) -> bool {
         self == Self::FixedWindow || self.is_calendar()
     }
 
     /// Whether a unit that is taken in a window fits as long as that lasts: it may be spent later.
-    #[cfg(any(feature = "sqlite", feature = "admin"))]
+    #[cfg(any(feature = "_engine", feature = "admin"))]
     pub(crate) fn keeps_units(self) -> bool {
         self.is_one_window() || self == Self::SlidingCounter
     }

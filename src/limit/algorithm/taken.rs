@@ -11,7 +11,7 @@ pub(crate) enum Taken {
     Event { at: Timestamp },
     /// The totals of the events after an instant, which still have what was taken out of an event before them.
     #[cfg_attr(
-        not(feature = "sqlite"),
+        not(feature = "_engine"),
         expect(dead_code, reason = "only SQLite keeps totals")
     )]
     EventsAfter { at: Timestamp },

@@ -208,7 +208,7 @@ impl Policy {
         self.built.blocking
     }
 
-    #[cfg(any(feature = "sqlite", feature = "admin"))]
+    #[cfg(any(feature = "_engine", feature = "admin"))]
     pub(crate) fn is_leased(&self) -> bool {
         self.built.is_leased
     }

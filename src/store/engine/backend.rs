@@ -39,16 +39,17 @@ pub(in crate::store) trait Backend: Send + 'static {
     async fn give_back(
         &mut self,
         units: &[GiveBack],
-        now: Timestamp,
+        clock: &Clock,
     ) -> Result<Vec<GiveBack>, StoreError>;
 
     /// Reads the counters without changing anything, each in its place.
-    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError>;
+    async fn peek(&mut self, looks: &[Charge], clock: &Clock) -> Result<Vec<Outcome>, StoreError>;
 
     /// Resets a page of counters, and counts the used units that were in force.
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError>;
 
-    /// Deletes the expired rows of a page, and counts them. It covers so many rows at most.
+    /// Deletes the expired rows of a page, and counts them. It covers so many rows at most. A server that has a clock of its own
+    /// takes the earlier of the two: it may not have been heard yet.
     async fn sweep(
         &mut self,
         now: Timestamp,

@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::clock::Clock;
 use crate::store::health::DecidedWithout;
 use crate::store::memory::Memory;
+use crate::store::store_clock::StoreClock;
 use crate::store::{Charge, GiveBack, Outcome, Reset, SetLimit};
 
 /// Counters of this process alone, for the time of an outage: all limiters on the store share them.
 pub(crate) struct Local {
     /// Made when it is first needed.
     memory: OnceLock<Memory>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<StoreClock>,
     decided_without: DecidedWithout,
 }
 
 impl Local {
     /// An empty memory, whose decisions are counted with others that are made without the store.
-    pub(super) fn new(clock: Arc<OnceLock<Clock>>, decided_without: DecidedWithout) -> Self {
+    pub(super) fn new(clock: Arc<StoreClock>, decided_without: DecidedWithout) -> Self {
         Self {
             memory: OnceLock::new(),
             clock,

@@ -26,7 +26,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::backend::{
@@ -44,6 +44,7 @@ use self::usage::{Counts, UsageJob};
 use super::file_sizes::FileSizes;
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
+use super::store_clock::StoreClock;
 use super::{
     Call, Charge, GiveBack, Limits, LimitsAsk, Part, Reply, Reset, SetLimit, StoreError,
     StoreHealth,
@@ -57,7 +58,7 @@ pub(crate) struct Engine {
     id: StoreId,
     name: String,
     inbox: Arc<Inbox>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<StoreClock>,
     leases: Arc<Leases>,
     refusals: Arc<Refusals>,
     local: Arc<Local>,
@@ -66,9 +67,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine whose thread starts when it is first asked for something.
-    pub(super) fn new<B: Backend>(name: String, backend: B) -> Self {
-        let clock = Arc::default();
+    /// An engine whose thread starts when it is first asked for something. The clock is that of what is decided in memory.
+    pub(super) fn new<B: Backend>(name: String, backend: B, clock: Clock) -> Self {
+        let clock = Arc::new(StoreClock::new(clock));
         let leases = Arc::default();
         let refusals = Arc::default();
         let decided_without = DecidedWithout::default();
@@ -104,7 +105,19 @@ impl Engine {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.get().unwrap_or(&Clock::System).now()
+        self.clock.now()
+    }
+
+    /// The instant by the clock that decides. A server which was not heard yet is asked first.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub(crate) async fn told_time(&self) -> Result<Timestamp, StoreError> {
+        if self.clock.get().is_unheard() {
+            self.open().await?;
+        }
+        Ok(self.now())
     }
 
     pub(crate) fn health(&self) -> &Health {
@@ -131,7 +144,7 @@ impl Engine {
 
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn set_clock(&self, clock: Clock) {
-        self.clock.get_or_init(|| clock);
+        self.clock.set(clock);
     }
 
     /// Sets how many keys are answered from memory at most.

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 
 use self::fake::{Fake, failure};
 use super::*;
+use crate::clock::ServerClock;
 use crate::limit::algorithm::State;
 use crate::limit::few::Few;
 use crate::limit::{Key, Policy};
@@ -33,6 +34,8 @@ struct Remote {
     /// Calls that gave nothing back.
     failed: AtomicUsize,
     release: Notify,
+    /// It tells the time when it is opened.
+    server: Option<ServerClock>,
     #[cfg(feature = "metrics")]
     recorder: meters::Recorder,
 }
@@ -67,13 +70,17 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(Remote::default(), Clock::System)
+    }
+
+    fn with(remote: Remote, clock: Clock) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
-        let remote = Arc::new(Remote::default());
+        let remote = Arc::new(remote);
         let fake = Fake {
             remote: Arc::clone(&remote),
             events: sender,
         };
-        let engine = Engine::new("fake".to_owned(), fake);
+        let engine = Engine::new("fake".to_owned(), fake, clock);
         // A machine that is busy with other tests must not make a charge late.
         engine.set_deadline(Duration::from_secs(60));
         Self {

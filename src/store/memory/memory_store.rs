@@ -3,16 +3,16 @@
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rows::Rows;
-use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::limit::Timestamp;
 use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
+use crate::store::store_clock::StoreClock;
 use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle, StoreHealth};
 
 /// About 50 MB of keys and counts.
@@ -104,14 +104,14 @@ pub(crate) struct Memory {
     max_keys: AtomicUsize,
     /// Whether `rows` has limits that were set at run time.
     pub(super) has_limits: AtomicBool,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<StoreClock>,
     users: Users,
     health: Health,
 }
 
 impl Memory {
     /// Nothing, and room for 262,144 keys. The clock may be set later.
-    pub(in crate::store) fn new(clock: Arc<OnceLock<Clock>>) -> Self {
+    pub(in crate::store) fn new(clock: Arc<StoreClock>) -> Self {
         Self {
             id: StoreId::next(),
             rows: Mutex::default(),
@@ -128,12 +128,12 @@ impl Memory {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.get().unwrap_or(&Clock::System).now()
+        self.clock.now()
     }
 
     #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn set_clock(&self, clock: Clock) {
-        self.clock.get_or_init(|| clock);
+        self.clock.set(clock);
     }
 
     /// Whether it has room, which nobody is told of a memory that stands in for a store.

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use super::memory_store::Memory;
 use crate::limit::{InForce, Key, Limit, StoredLimit, Timestamp};
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 use crate::store::NewLimit;
 use crate::store::Part;
 use crate::store::limits::{Limits, LimitsAsk, SetLimit, Which};
 
 /// Limits of another store that are known here: some 10 MB.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_engine")]
 const MOST_LEARNED: usize = 1 << 16;
 
 /// The limits of each policy by the texts of keys.
@@ -78,7 +78,7 @@ impl SetLimits {
     }
 
     /// How many there are.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_engine")]
     pub(super) fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
@@ -100,7 +100,7 @@ impl Memory {
     }
 
     /// Takes in what another store has said of the limit that is in force for a part.
-    #[cfg(feature = "sqlite")]
+    #[cfg(feature = "_engine")]
     pub(crate) fn learn_limit(&self, part: &Part, in_force: Option<InForce>, now: Timestamp) {
         if in_force.is_none() && !self.has_limits.load(Ordering::Relaxed) {
             return;

@@ -58,22 +58,22 @@ impl Backend for Sqlite {
     async fn give_back(
         &mut self,
         units: &[GiveBack],
-        now: Timestamp,
+        clock: &Clock,
     ) -> Result<Vec<GiveBack>, StoreError> {
         self.database.notice_loss().await;
         if self.database.watch.has_lost() {
             return Ok(Vec::new());
         }
-        let given_back = give_back::give_back(&mut self.database, units, now, PAGE).await?;
+        let given_back = give_back::give_back(&mut self.database, units, clock.now(), PAGE).await?;
         if let Some(room) = &mut self.room {
             room.deleted(given_back.deleted_rows);
         }
         Ok(given_back.left)
     }
 
-    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
+    async fn peek(&mut self, looks: &[Charge], clock: &Clock) -> Result<Vec<Outcome>, StoreError> {
         self.database.notice_loss().await;
-        ledger::look(&mut self.database, looks, now).await
+        ledger::look(&mut self.database, looks, clock.now()).await
     }
 
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {

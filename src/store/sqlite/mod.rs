@@ -46,8 +46,9 @@ pub use self::usage_query::UsageQuery;
 use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
 use super::{Store, StoreError, StoreHandle, StoreHealth};
+use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
-use crate::clock::{Clock, ManualClock};
+use crate::clock::ManualClock;
 
 /// Counters in SQLite: in a file that survives restarts and is shared by every process on the host, or in memory.
 ///
@@ -201,7 +202,7 @@ impl SqliteStore {
             retention: Arc::clone(&retention),
         };
         Self {
-            engine: Arc::new(Engine::new(name, backend)),
+            engine: Arc::new(Engine::new(name, backend, Clock::System)),
             retention,
             process_lock,
         }

@@ -1,6 +1,7 @@
 //! A backend that a test holds and breaks.
 
 use super::*;
+use crate::clock;
 
 /// A backend that admits everything, except for keys that tell it to do something else.
 pub(super) struct Fake {
@@ -8,6 +9,9 @@ pub(super) struct Fake {
     /// Told when a call is under way.
     pub(super) events: mpsc::UnboundedSender<&'static str>,
 }
+
+/// What a server shows whose clock is far behind.
+pub(super) const SERVERS: Timestamp = Timestamp::from_unix_millis(0);
 
 pub(super) fn failure() -> StoreError {
     StoreError::Database {
@@ -30,6 +34,9 @@ impl Backend for Fake {
     async fn open(&mut self) -> Result<(), StoreError> {
         #[cfg(feature = "metrics")]
         meters::record(&self.remote);
+        if let Some(server) = &self.remote.server {
+            server.heard(clock::monotonic(), SERVERS);
+        }
         Ok(())
     }
 
@@ -73,12 +80,13 @@ impl Backend for Fake {
     async fn give_back(
         &mut self,
         units: &[GiveBack],
-        _: Timestamp,
+        _: &Clock,
     ) -> Result<Vec<GiveBack>, StoreError> {
         self.remote.give_back(units, &self.events).await
     }
 
-    async fn peek(&mut self, looks: &[Charge], now: Timestamp) -> Result<Vec<Outcome>, StoreError> {
+    async fn peek(&mut self, looks: &[Charge], clock: &Clock) -> Result<Vec<Outcome>, StoreError> {
+        let now = clock.now();
         self.remote.looks.fetch_add(looks.len(), Ordering::SeqCst);
         Ok(looks.iter().map(|look| admitted(look, now)).collect())
     }

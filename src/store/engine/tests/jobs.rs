@@ -19,6 +19,21 @@ async fn a_long_job_goes_on_page_by_page() {
     assert_eq!(bench.engine.sweep().await.unwrap(), 20);
 }
 
+#[tokio::test]
+async fn a_server_is_asked_for_the_time_before_it_is_told() {
+    let server = ServerClock::new();
+    let remote = Remote {
+        server: Some(server.clone()),
+        ..Remote::default()
+    };
+    let bench = Bench::with(remote, Clock::Server(server));
+    assert!(bench.engine.now() > fake::SERVERS.saturating_add(DAY));
+    let told = bench.engine.told_time().await.unwrap();
+    assert!(told < fake::SERVERS.saturating_add(DAY), "{told:?}");
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
 fn reset() -> Reset {
     Reset {
         part: part(Key::new("user", 42)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{BETWEEN_GIVING_BACK, BETWEEN_MORE, GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Span;
 use crate::limit::algorithm::State;
@@ -24,13 +24,13 @@ impl<B: Backend> Writer<B> {
         let returned = self.take_returned(&queue.asks);
         let waiting = [&mut *queue.waiters, &mut *charges.waiters];
         self.give_back(&returned, waiting).await;
-        let now = self.now();
         let held = Held {
             waiters: [&mut queue.waiters, &mut charges.waiters],
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()
         };
-        let answers = watched(&self.inbox, held, self.backend.peek(&queue.asks, now)).await;
+        let call = self.backend.peek(&queue.asks, self.clock.get());
+        let answers = watched(&self.inbox, held, call).await;
         let answers = answers.map(|outcomes| {
             let looks = queue.asks.iter().zip(outcomes);
             looks
@@ -242,7 +242,7 @@ impl<B: Backend> Writer<B> {
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()
         };
-        let clock = self.clock.get().unwrap_or(&Clock::System);
+        let clock = self.clock.get();
         watched(&self.inbox, held, self.backend.charge(batch, clock)).await
     }
 
@@ -307,13 +307,12 @@ impl<B: Backend> Writer<B> {
         if units.is_empty() {
             return;
         }
-        let now = self.now();
         let held = Held {
             waiters,
             jobs: waiters_of(&mut self.jobs),
             ..Held::default()
         };
-        let call = self.backend.give_back(units, now);
+        let call = self.backend.give_back(units, self.clock.get());
         // What a lease gives back goes to windows, of which nothing is ever left.
         let Err(error) = watched(&self.inbox, held, call).await else {
             for back in units {
@@ -346,7 +345,7 @@ impl<B: Backend> Writer<B> {
         if !self.returned.is_empty() {
             return Some(self.give_back_at);
         }
-        let is_set = self.clock.get().is_some_and(Clock::is_manual);
+        let is_set = self.clock.get().manual().is_some();
         (self.leases.is_outstanding() && !is_set).then_some(self.give_back_at)
     }
 

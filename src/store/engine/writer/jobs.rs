@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Instant;
 
 use super::{GIVEN_BACK_AT_ONCE, Writer, waiters_of, watched};
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
@@ -195,7 +195,7 @@ impl<B: Backend> Writer<B> {
     /// When to sweep, if at all. Under a set clock only the test says when: what the clock shows at some moment of real
     /// time is chance.
     pub(super) fn sweep_due_at(&self) -> Option<Instant> {
-        let is_set = self.clock.get().is_some_and(Clock::is_manual);
+        let is_set = self.clock.get().manual().is_some();
         self.sweeper.due_at().filter(|_| !is_set)
     }
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,14 +31,15 @@ use super::local::Local;
 use super::queue::{Queue, Waiter};
 use super::refusals::Refusals;
 use super::sweeper::Sweeper;
-use crate::clock::{self, Clock};
+use crate::clock;
 use crate::limit::Timestamp;
 use crate::store::GiveBack;
+use crate::store::store_clock::StoreClock;
 
 /// What starts the writer's thread, once.
 pub(super) fn starter<B: Backend>(
     backend: B,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<StoreClock>,
     leases: Arc<Leases>,
     refusals: Arc<Refusals>,
     local: Arc<Local>,
@@ -53,7 +54,7 @@ pub(super) fn starter<B: Backend>(
             .build()?;
         let thread = thread::Builder::new().name("tollgate-store".to_owned());
         thread.spawn(move || {
-            let started_at = clock.get().unwrap_or(&Clock::System).now();
+            let started_at = clock.now();
             let mut writer = Writer {
                 backend,
                 inbox,
@@ -100,7 +101,7 @@ const QUIET_AFTER: Duration = Duration::from_secs(1);
 struct Writer<B> {
     backend: B,
     inbox: Arc<Inbox>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<StoreClock>,
     leases: Arc<Leases>,
     refusals: Arc<Refusals>,
     refused: Refused,
@@ -212,7 +213,7 @@ impl<B: Backend> Writer<B> {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.get().unwrap_or(&Clock::System).now()
+        self.clock.now()
     }
 }
 

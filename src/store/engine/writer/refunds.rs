@@ -110,13 +110,12 @@ impl<B: Backend> Writer<B> {
             }
             Some(_) => {
                 let units = std::mem::take(&mut self.backlog.units);
-                let now = self.now();
                 let held = Held {
                     waiters: waiting,
                     refunds: &mut waiters,
                     jobs: waiters_of(&mut self.jobs),
                 };
-                let call = self.backend.give_back(&units, now);
+                let call = self.backend.give_back(&units, self.clock.get());
                 match watched(&self.inbox, held, call).await {
                     Ok(left) => {
                         // Here, between two grants: each of them tells what the database has.
@@ -144,12 +143,12 @@ impl<B: Backend> Writer<B> {
     pub(super) async fn take_back_all(&mut self) {
         while !self.backlog.units.is_empty() {
             let units = std::mem::take(&mut self.backlog.units);
-            let now = self.now();
             let held = Held {
                 jobs: waiters_of(&mut self.jobs),
                 ..Held::default()
             };
-            match watched(&self.inbox, held, self.backend.give_back(&units, now)).await {
+            let call = self.backend.give_back(&units, self.clock.get());
+            match watched(&self.inbox, held, call).await {
                 Ok(left) => self.backlog.succeeded(left),
                 Err(error) => tell_lost(units.len(), &error),
             }

@@ -47,9 +47,9 @@ async fn all_pages(backend: &mut Sqlite, units: &[GiveBack], page: u64) -> usize
 /// What is told as used by a key.
 async fn used_at(backend: &mut Sqlite, policy: &Policy, key: &str, millis: i64) -> u64 {
     let look = charge_of(&[(policy, &Key::new("user", key))], 1);
-    let now = Timestamp::from_unix_millis(millis);
-    let looked = backend.peek(&[look], now).await.unwrap();
-    looked[0].found.first().state.used(policy, now)
+    let clock = Clock::Manual(clock_at(millis));
+    let looked = backend.peek(&[look], &clock).await.unwrap();
+    looked[0].found.first().state.used(policy, clock.now())
 }
 
 /// One event each ten seconds, of a unit each, from `NOW` on: ten of them.
@@ -166,14 +166,14 @@ async fn what_fails_between_the_two_calls_of_a_page_gives_nothing_back() {
         BEGIN SELECT RAISE(FAIL, 'as the test wants it'); END";
     other.execute(trigger).await.unwrap();
     let units = [of_event(&policy, "a", NOW, 1)];
-    let now = Timestamp::from_unix_millis(NOW);
-    assert!(backend.give_back(&units, now).await.is_err());
+    let clock = Clock::Manual(clock_at(NOW));
+    assert!(backend.give_back(&units, &clock).await.is_err());
     assert_eq!(events(&path).await, before);
     other
         .execute("BEGIN IMMEDIATE; DROP TRIGGER fails; COMMIT")
         .await
         .unwrap();
-    assert!(backend.give_back(&units, now).await.unwrap().is_empty());
+    assert!(backend.give_back(&units, &clock).await.unwrap().is_empty());
     assert_eq!(events(&path).await.len(), 9);
 }
 

@@ -11,13 +11,13 @@ async fn used_after_rest(backend: &mut Sqlite, key: &str) -> u64 {
 }
 
 async fn used_by(backend: &mut Sqlite, key: &str) -> u64 {
-    let now = Timestamp::from_unix_millis(NOW);
-    let looked = backend.peek(&[charge(key, 9)], now).await.unwrap();
+    let clock = Clock::Manual(clock_at(NOW));
+    let looked = backend.peek(&[charge(key, 9)], &clock).await.unwrap();
     looked[0]
         .found
         .first()
         .state
-        .used(&Policy::fixed(9, 60), now)
+        .used(&Policy::fixed(9, 60), clock.now())
 }
 
 async fn charge_times(backend: &mut Sqlite, key: &str, times: usize) {
@@ -207,7 +207,7 @@ async fn units_of_a_lost_file_are_not_given_back_to_the_new_one() {
         },
     };
     one.database.watch.rest();
-    one.give_back(&[back], Timestamp::from_unix_millis(NOW))
+    one.give_back(&[back], &Clock::Manual(clock_at(NOW)))
         .await
         .unwrap();
     assert_eq!(used_by(&mut other, "a").await, 2);
@@ -257,7 +257,7 @@ async fn a_full_disk_is_decided_in_memory_until_there_is_room() {
     backend.open().await.unwrap();
     let pages = sqlx::query("PRAGMA max_page_count = 40");
     backend.database.fetch_all(pages).await.unwrap();
-    let engine = Engine::new("limits.db".to_owned(), backend);
+    let engine = Engine::new("limits.db".to_owned(), backend, Clock::System);
     engine.set_clock(Clock::Manual(clock_at(NOW)));
     engine.set_deadline(PATIENCE);
     let mut key = 0;
@@ -315,7 +315,7 @@ async fn a_file_system_that_hangs_holds_up_no_deadline() {
     charge_times(&mut backend, "a", 1).await;
     let (end, hangs_until) = std::sync::mpsc::channel();
     backend.database.watch.hang_until(hangs_until);
-    let engine = Engine::new("limits.db".to_owned(), backend);
+    let engine = Engine::new("limits.db".to_owned(), backend, Clock::System);
     engine.set_clock(Clock::Manual(clock_at(NOW)));
     engine.set_deadline(Duration::from_millis(20));
     for _ in 0..3 {

@@ -56,8 +56,8 @@ async fn looks_do_not_take_the_lock() {
     charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
     let other = lock_file(&folder);
     other.lock().unwrap();
-    let now = Timestamp::from_unix_millis(NOW);
-    backend.peek(&[charge("a", 9)], now).await.unwrap();
+    let clock = Clock::Manual(clock_at(NOW));
+    backend.peek(&[charge("a", 9)], &clock).await.unwrap();
     assert!(!backend.database.has_passed_by());
     charge_now(&mut backend, &[charge("a", 9)]).await.unwrap();
     assert!(backend.database.has_passed_by());
