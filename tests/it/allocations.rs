@@ -9,10 +9,10 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
-use tollgate::Store;
+use tollgate::{Policy, RateLimitLayer, Store, key};
 use tower::{Layer, Service};
 
-use crate::support::{LONG, clock, from, hello, login, memory, send, sqlite};
+use crate::support::{CLIENT, LONG, clock, from, hello, login, memory, send, sqlite};
 
 /// Of a refusal: its body, the texts in it, its fields, and the decision in its extensions.
 const ANSWER: u64 = 21;
@@ -70,6 +70,28 @@ async fn is_held(store: &impl Store) {
 async fn a_request_that_memory_lets_pass_allocates_what_its_extensions_and_fields_need() {
     is_held(&sqlite(&clock())).await;
     is_held(&memory(&clock())).await;
+}
+
+/// What one policy needs no memory for: the lists of parts, of what was found and of verdicts, and the text of a field while it grows.
+const LISTS: u64 = 5;
+
+#[tokio::test]
+async fn several_policies_allocate_their_lists_beside_it() {
+    let needed = allocated(&mut by_hand()).0 + LISTS;
+    let policies = [
+        Policy::fixed(1_000_000, LONG).name("login"),
+        Policy::daily(1_000_000).name("quota"),
+    ];
+    let layer = RateLimitLayer::new(policies)
+        .key(key::header(CLIENT))
+        .store(&sqlite(&clock()));
+    let mut service = layer.layer(hello::<Body>());
+    for _ in 0..2_000 {
+        assert_eq!(send(&service, from("alice")).await.status, 200);
+    }
+    let (passed, status) = allocated(&mut service);
+    assert_eq!(status, 200);
+    assert!(passed <= needed, "{passed} for {needed}");
 }
 
 /// Its body, its fields, and what says why.

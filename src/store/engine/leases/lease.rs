@@ -11,9 +11,12 @@ use crate::store::{GiveBack, Part};
 
 /// A quarter of a second of what one key can ask for on one machine.
 const MOST_AHEAD: u32 = 1 << 20;
-/// A lease that was used up so soon was too small, one that lasted so long too large.
-const SOON: Duration = Duration::from_secs(1);
-const LONG: Duration = Duration::from_secs(4);
+/// A lease that was used up so soon was much too small, or too small; one that lasted so long was too large.
+const AT_ONCE: Duration = Duration::from_millis(250);
+const SOON: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(8);
+/// What is asked for first, when the second charge comes at once.
+const FIRST_AHEAD: u32 = 4;
 
 /// What was taken for a key, and how much of it is left.
 pub(super) struct Lease {
@@ -145,15 +148,19 @@ impl Lease {
         })
     }
 
-    /// Asks for as much as a second or so needs.
+    /// Asks for as much as some seconds need. It grows fast while it is much too small: each ask that is too small costs the
+    /// database as much as one that is not.
     pub(super) fn ask(&mut self, part: &Part, now: Timestamp) -> Option<Ahead> {
         let lasted = now.saturating_duration_since(self.asked_at);
-        if lasted <= SOON {
-            // As long as nothing was granted there is nothing to double.
-            let doubled = if self.granted > 0 { 2 } else { 1 };
-            self.ahead = self.ahead.saturating_mul(doubled).clamp(1, MOST_AHEAD);
-        } else if lasted > LONG {
+        let is_at_once = lasted <= AT_ONCE;
+        if lasted > LONG {
             self.ahead /= 2;
+        } else if self.ahead == 0 && lasted <= SOON {
+            self.ahead = if is_at_once { FIRST_AHEAD } else { 1 };
+        } else if self.granted > 0 && lasted <= SOON {
+            // As long as nothing was granted there is nothing that is too small.
+            let times = if is_at_once { 4 } else { 2 };
+            self.ahead = self.ahead.saturating_mul(times).min(MOST_AHEAD);
         }
         self.asked_at = now;
         let units = self.ahead;

@@ -63,7 +63,6 @@ fn leased(units: u32, millis: i64) -> (Leases, Charge) {
         "seen for the first time"
     );
     let ahead = ahead_of(&leases, &charge, millis).unwrap();
-    assert_eq!(ahead.units, 1);
     leases.install(
         &ahead,
         Some(&grant(&ahead, units, u64::from(units), millis)),
@@ -148,7 +147,7 @@ fn more_is_asked_for_once_when_half_is_spent() {
 }
 
 #[test]
-fn what_is_asked_for_doubles_when_it_is_spent_soon_and_halves_when_it_lasts() {
+fn what_is_asked_for_grows_when_it_is_spent_soon_and_halves_when_it_lasts() {
     let (leases, charge) = leased(4, 0);
     let ask = |millis: i64| {
         let ahead = ahead_of(&leases, &charge, millis);
@@ -158,8 +157,20 @@ fn what_is_asked_for_doubles_when_it_is_spent_soon_and_halves_when_it_lasts() {
         }
         units
     };
-    let asked = [500, 1_500, 4_000, 9_000, 14_000, 19_000].map(ask);
-    assert_eq!(asked, [Some(2), Some(4), Some(4), Some(2), Some(1), None]);
+    let asked = [250, 2_250, 5_000, 14_000, 23_000, 32_000].map(ask);
+    let expected = [Some(16), Some(32), Some(32), Some(16), Some(8), Some(4)];
+    assert_eq!(asked, expected);
+    assert_eq!([41_000, 50_000, 59_000].map(ask), [Some(2), Some(1), None]);
+}
+
+#[test]
+fn what_is_asked_for_first_is_as_much_as_the_second_charge_is_near() {
+    let asked = [250, 2_000, 2_001].map(|millis| {
+        let (leases, charge) = (Leases::default(), charge(1_000, 1));
+        assert!(ahead_of(&leases, &charge, 0).is_none());
+        ahead_of(&leases, &charge, millis).map(|ahead| ahead.units)
+    });
+    assert_eq!(asked, [Some(4), Some(1), None]);
 }
 
 #[test]
@@ -278,7 +289,7 @@ fn asks_that_were_granted_nothing_do_not_grow() {
     assert!(ahead_of(&leases, &charge, 0).is_none());
     for _ in 0..20 {
         let ahead = ahead_of(&leases, &charge, 0).unwrap();
-        assert_eq!(ahead.units, 1);
+        assert_eq!(ahead.units, 4);
         leases.install(&ahead, None);
     }
 }
