@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use axum::Router;
 use governor::clock::QuantaInstant;
-use governor::middleware::RateLimitingMiddleware;
+use governor::middleware::{RateLimitingMiddleware, StateInformationMiddleware};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::Request;
 use tower_governor::governor::{GovernorConfig, GovernorConfigBuilder};
@@ -29,7 +29,7 @@ fn period(quota: Limited) -> Duration {
 
 /// The header's value, like the others take it.
 #[derive(Clone)]
-struct HeaderKey;
+pub(crate) struct HeaderKey;
 
 impl KeyExtractor for HeaderKey {
     type Key = String;
@@ -70,6 +70,15 @@ pub(crate) fn limit(router: Router, quota: Limited, filled: Keys) -> Result<Rout
 
 /// With as much told to the client as this crate does.
 pub(crate) fn limit_with_headers(router: Router, quota: Limited, filled: Keys) -> Result<Router> {
+    let layer = layer_with_headers(quota, filled)?;
+    Ok(router.layer(layer.error_handler(move |_| refusal::answer(quota.limit()))))
+}
+
+/// The layer that it is, for any response.
+pub(crate) fn layer_with_headers<B>(
+    quota: Limited,
+    filled: Keys,
+) -> Result<GovernorLayer<HeaderKey, StateInformationMiddleware, B>> {
     let config = GovernorConfigBuilder::default()
         .period(period(quota))
         .burst_size(quota.limit())
@@ -78,8 +87,7 @@ pub(crate) fn limit_with_headers(router: Router, quota: Limited, filled: Keys) -
         .finish()
         .context(NO_SUCH_QUOTA)?;
     fill(&config, filled)?;
-    let layer = GovernorLayer::new(config);
-    Ok(router.layer(layer.error_handler(move |_| refusal::answer(quota.limit()))))
+    Ok(GovernorLayer::new(config))
 }
 
 /// Counts one request of each key.

@@ -69,7 +69,11 @@ enum Command {
     /// Asks each limiter for decisions, without HTTP.
     Decisions(Effort),
     /// Counts the instructions of one decision; needs valgrind.
-    Instructions,
+    Instructions {
+        /// Keeps what was counted, for `page`.
+        #[arg(long)]
+        save: bool,
+    },
     /// Asks full exact sliding windows of several limits, without HTTP, beside windows that count their events.
     Sliding(Effort),
     /// Has a layer record its requests, and asks a file of many for what was used.
@@ -86,7 +90,7 @@ enum Command {
         #[arg(long, default_value_t = 100_000)]
         keys: u32,
     },
-    /// Runs `http`, `refused`, `decisions` and `scale`, keeps what they measure, and writes the page on benchmarks. About 20
+    /// Runs `http`, `refused`, `decisions`, `scale` and `instructions`, keeps what they measure, and writes the page on benchmarks. About 20
     /// minutes.
     All(Effort),
     /// Writes the tables and plots of the page on benchmarks, of what was kept last.
@@ -182,7 +186,7 @@ fn main() -> Result<()> {
         Command::Refused(effort) => http::run(checked(effort)?, Quota::One),
         Command::Scale { effort, most_keys } => scale::run(checked(effort.into())?, most_keys),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
-        Command::Instructions => instructions::run(),
+        Command::Instructions { save } => instructions::run(save),
         Command::Counted { subject, keys } => instructions::run_one(subject, Keys::Of(keys)),
         Command::Sliding(effort) => sliding::run(checked(effort)?),
         Command::Metering { effort, calls } => metering::run(checked(effort)?, calls),
@@ -211,6 +215,7 @@ fn all(effort: Effort) -> Result<()> {
         ..effort
     };
     scale::run(short, MOST_KEYS)?;
+    instructions::run(true)?;
     page::run()
 }
 

@@ -8,20 +8,40 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 use tokio::runtime;
 
 pub(crate) use self::subject::Subject;
-use crate::environment;
 use crate::keys::Keys;
+use crate::{environment, results};
+
+/// What its results are kept under.
+pub(crate) const NAME: &str = "instructions";
 
 /// What is counted begins and ends with this function, so that neither the set-up nor other threads are in it.
 const COUNTED: &str = "*count_these*";
 const DECISIONS: u64 = 20_000;
 
+/// What was counted.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Counts {
+    environment: String,
+    pub(crate) rows: Vec<Count>,
+}
+
+/// Instructions of one decision, of one key and of many.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) label: String,
+    pub(crate) one: f64,
+    pub(crate) many: f64,
+}
+
 /// Counts each subject in a process of its own, and prints a table.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(is_saved: bool) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread().build()?;
-    println!("{}", runtime.block_on(environment::describe())?);
+    let environment = runtime.block_on(environment::describe())?;
+    println!("{environment}");
     println!("callgrind, {DECISIONS} decisions on one thread, without the system's clock\n");
     let width = Subject::ALL.map(|subject| subject.label().len());
     let width = width.into_iter().max().unwrap_or(0);
@@ -31,10 +51,17 @@ pub(crate) fn run() -> Result<()> {
         Keys::One.label(),
         Keys::Many.label()
     );
+    let mut rows = Vec::new();
     for subject in Subject::ALL {
+        let label = subject.label();
         let [one, many] = [Keys::One, Keys::Many].map(|keys| in_a_process(subject, keys));
         let [one, many] = [one?, many?].map(|count| count as f64 / DECISIONS as f64);
-        println!("{:width$}  {one:>12.0}  {many:>12.0}", subject.label());
+        println!("{label:width$}  {one:>12.0}  {many:>12.0}");
+        let label = label.to_owned();
+        rows.push(Count { label, one, many });
+    }
+    if is_saved {
+        results::save(NAME, &Counts { environment, rows })?;
     }
     Ok(())
 }

@@ -8,13 +8,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use axum::body::Body;
 use clap::ValueEnum;
 use http::{HeaderValue, Request, Response};
 use tokio::task::JoinSet;
 use tollgate::{Key, Limiter, ManualClock, Policy, RateLimitLayer, SqliteStore, Timestamp, key};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::contestant::{LIMIT, WINDOW_SECONDS};
+use crate::contestant::{LIMIT, Quota, WINDOW_SECONDS};
 use crate::governed;
 use crate::keys::{HEADER, Keys, Picker};
 
@@ -31,16 +32,18 @@ pub(crate) enum Subject {
     Lease,
     Refusal,
     NoLayer,
+    GovernorLayer,
     LayerLease,
     LayerRefusal,
 }
 
 impl Subject {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Governor,
         Self::Lease,
         Self::Refusal,
         Self::NoLayer,
+        Self::GovernorLayer,
         Self::LayerLease,
         Self::LayerRefusal,
     ];
@@ -51,6 +54,7 @@ impl Subject {
             Self::Lease => "tollgate, Limiter::check, from a lease",
             Self::Refusal => "tollgate, Limiter::check, known to be over",
             Self::NoLayer => "a service that says hello, and its request",
+            Self::GovernorLayer => "the same behind tower_governor, with headers, let pass",
             Self::LayerLease => "the same behind a layer of tollgate, let pass",
             Self::LayerRefusal => "the same behind a layer of tollgate, refused",
         }
@@ -112,13 +116,19 @@ pub(super) async fn count(
                 })
             })
         }
-        Subject::NoLayer | Subject::LayerLease | Subject::LayerRefusal => {
+        Subject::NoLayer | Subject::GovernorLayer | Subject::LayerLease | Subject::LayerRefusal => {
             let values = values.iter().map(|value| HeaderValue::from_str(value));
             let values: Vec<_> = values.collect::<Result<_, _>>()?;
             let hello = tower::service_fn(hello);
             if subject == Subject::NoLayer {
                 return count_these(decisions, || {
                     status(&mut hello.clone(), &values[picker.pick()]) == Some(200)
+                });
+            }
+            if subject == Subject::GovernorLayer {
+                let mut service = governed::layer_with_headers(Quota::Endless, keys)?.layer(hello);
+                return count_these(decisions, || {
+                    status(&mut service, &values[picker.pick()]) == Some(200)
                 });
             }
             let layer = RateLimitLayer::new(policy).key(key::header(HEADER));
@@ -173,8 +183,8 @@ where
     Ok(())
 }
 
-async fn hello(_: Request<()>) -> Result<Response<String>, Infallible> {
-    Ok(Response::new("hello".to_owned()))
+async fn hello(_: Request<()>) -> Result<Response<Body>, Infallible> {
+    Ok(Response::new(Body::from("hello")))
 }
 
 fn request(value: &HeaderValue) -> Request<()> {

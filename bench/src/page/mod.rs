@@ -11,9 +11,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::contestant::Quota;
+use crate::instructions::Counts;
 use crate::results::{self, Results};
 use crate::scale::{self, Axis, Scale};
-use crate::{decisions, plots};
+use crate::{decisions, instructions, plots};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md");
 
@@ -55,6 +56,8 @@ fn written(page: &str) -> Result<String> {
         put(&format!("{name} ratios"), tables::ratios(results))?;
     }
     put("decisions whole", tables::wholes(&decisions.wholes))?;
+    let counts: Counts = results::load(instructions::NAME)?;
+    put("instructions table", tables::counts(&counts.rows))?;
     put("scale settings", tables::settings(&scale.settings))?;
     for axis in Axis::ALL {
         put(

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::numbers::{known_micros, micros, rate};
+use crate::instructions::Count;
 use crate::keys::grouped;
 use crate::report::{Figure, Row, digits, warnings};
 use crate::results::Results;
@@ -105,6 +106,15 @@ pub(super) fn wholes(wholes: &[Whole]) -> String {
     text
 }
 
+/// Instructions of one decision.
+pub(super) fn counts(rows: &[Count]) -> String {
+    let mut text = head(&["instructions", "of 1 key", "of 10,000 keys"]);
+    for Count { label, one, many } in rows {
+        let _ = write!(text, "\n| {label} | {} | {} |", rate(*one), rate(*many));
+    }
+    text
+}
+
 /// All contestants along an axis, folded up: the plots show the same.
 pub(super) fn axis(scale: &Scale, axis: Axis) -> String {
     let mut text = head(&[
@@ -161,7 +171,8 @@ pub(super) fn head(columns: &[&str]) -> String {
 }
 
 fn is_number(column: &str) -> bool {
-    column == "median" || column.ends_with("/s") || column.ends_with("µs") || column == "ns"
+    let is_unit = column.ends_with("/s") || column.ends_with("µs");
+    is_unit || column.starts_with("of ") || ["median", "ns"].contains(&column)
 }
 
 /// What is between a ratio and its target, as readers know it.
