@@ -7,6 +7,7 @@ mod cpu;
 mod decider;
 mod decisions;
 mod environment;
+mod fleet;
 mod governed;
 mod http;
 mod instructions;
@@ -93,6 +94,8 @@ enum Command {
     /// Runs `http`, `refused`, `decisions`, `scale` and `instructions`, keeps what they measure, and writes the page on benchmarks. About 20
     /// minutes.
     All(Effort),
+    /// Simulates what a fleet of nodes asks of a store, and writes the table of the page on scaling.
+    Fleet,
     /// Writes the tables and plots of the page on benchmarks, of what was kept last.
     Page,
     /// Draws the plots of the guide pages.
@@ -193,6 +196,7 @@ fn main() -> Result<()> {
         Command::Sizing { keys } => sizing::run(keys),
         Command::Sized { subject, keys } => sizing::run_one(subject, keys),
         Command::All(effort) => all(effort),
+        Command::Fleet => fleet::run(),
         Command::Page => page::run(),
         Command::Plots { folder } => plots::run(folder),
         Command::Server { contestant, set_up } => server::run(contestant, set_up),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 /// Puts the text between the marks of this name.
-pub(super) fn put(page: &str, name: &str, text: &str) -> Result<String> {
+pub(crate) fn put(page: &str, name: &str, text: &str) -> Result<String> {
     let (begin, end) = (
         format!("<!-- {name} -->"),
         format!("<!-- end of {name} -->"),

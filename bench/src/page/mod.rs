@@ -1,6 +1,7 @@
 //! Writes the tables of `docs/benchmarks.md` from what was measured last, between its marks. The words around them stay.
 
 mod blocks;
+pub(crate) use self::blocks::put;
 mod numbers;
 mod summary;
 mod tables;
