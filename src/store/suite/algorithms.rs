@@ -29,7 +29,7 @@ pub(in crate::store) fn many_units_in_one_millisecond_are_one_event(subject: &Su
         (true, Some(seconds(60)))
     );
     subject.clock.advance(Duration::from_hours(1));
-    assert_eq!(subject.sweep(), 1);
+    subject.sweeps(1);
 }
 
 pub(in crate::store) fn trimming_and_sweeping_change_no_answer(subject: &Subject) {

@@ -34,6 +34,8 @@ pub(super) struct Subject {
     pub(super) store: StoreHandle,
     pub(super) clock: ManualClock,
     runtime: Runtime,
+    /// Whether what has expired goes by itself, by a clock that is not the test's.
+    expires_by_itself: bool,
     /// What must outlive the store.
     _keep: Box<dyn Send>,
 }
@@ -53,7 +55,17 @@ impl Subject {
             store: store.handle().0,
             clock,
             runtime,
+            expires_by_itself: false,
             _keep: Box::new(keep),
+        }
+    }
+
+    /// A store that has nothing to sweep: what has expired goes by itself.
+    #[cfg(feature = "redis")]
+    pub(super) fn expiring(self) -> Self {
+        Self {
+            expires_by_itself: true,
+            ..self
         }
     }
 
@@ -99,6 +111,14 @@ impl Subject {
         }
     }
 
+    /// The epoch of a counter, of what is counted by windows.
+    fn epoch(&self, policy: &Policy, key: &Key) -> Option<u64> {
+        let look = charge_of(&[(policy, key)], 1);
+        let outcome = self.runtime.block_on(self.store.peek(look)).unwrap();
+        let window = outcome.found.first().state.window().copied();
+        window.map(|usage| usage.epoch)
+    }
+
     fn reset(&self, policy: &Policy, key: &Key, with_keys_under: bool) -> u64 {
         let reset = Reset {
             part: part_of(policy, key),
@@ -130,6 +150,13 @@ impl Subject {
 
     fn sweep(&self) -> u64 {
         self.runtime.block_on(self.store.sweep()).unwrap()
+    }
+
+    /// Sweeps, and looks how many rows that has deleted.
+    #[track_caller]
+    fn sweeps(&self, rows: u64) {
+        let rows = if self.expires_by_itself { 0 } else { rows };
+        assert_eq!(self.sweep(), rows);
     }
 
     fn answers(&self, replies: Vec<Reply>) -> Vec<Result<Outcome, StoreError>> {
