@@ -1,7 +1,7 @@
 //! An allowed request that is to be recorded, once it is known what it was answered.
 
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(feature = "_engine"),
     expect(unused_variables, reason = "without SQLite there is nowhere to record")
 )]
 

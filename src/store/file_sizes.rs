@@ -23,6 +23,7 @@ impl Default for FileSizes {
 
 impl FileSizes {
     /// Notes what was seen.
+    #[cfg(feature = "sqlite")]
     pub(super) fn seen(&self, database: Option<u64>, wal: u64) {
         let wal = database.map(|_| wal);
         self.database

@@ -40,9 +40,9 @@ pub(crate) enum StoreHandle {
 impl StoreHandle {
     /// An empty store that lives as long as its handles: an in-memory SQLite, or without it this process's memory.
     pub(crate) fn in_memory() -> Self {
-        #[cfg(feature = "_engine")]
+        #[cfg(feature = "sqlite")]
         return super::SqliteStore::in_memory().handle().0;
-        #[cfg(not(feature = "_engine"))]
+        #[cfg(not(feature = "sqlite"))]
         return super::MemoryStore::new().handle().0;
     }
 

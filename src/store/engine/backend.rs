@@ -58,15 +58,15 @@ pub(in crate::store) trait Backend: Send + 'static {
     ) -> Result<Page, StoreError>;
 
     /// Records a page of allowed requests: all or, on an error, none. A page that comes again, since it was in doubt, changes
-    /// nothing.
-    async fn record(&mut self, calls: &Calls) -> Result<(), StoreError>;
+    /// nothing. A store that records nothing is never asked to.
+    async fn record(&mut self, _: &Calls) -> Result<(), StoreError> {
+        Err(StoreError::Closed)
+    }
 
     /// Adds up a page of what was used by recorded requests.
-    async fn usage(
-        &mut self,
-        ask: &UsageAsk,
-        after: Option<Cursor>,
-    ) -> Result<UsagePage, StoreError>;
+    async fn usage(&mut self, _: &UsageAsk, _: Option<Cursor>) -> Result<UsagePage, StoreError> {
+        Err(StoreError::Closed)
+    }
 
     /// Sets a limit, or removes it, and says whether there was one. A charge is held to what was set before it, in the same
     /// transaction.

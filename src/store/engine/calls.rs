@@ -48,6 +48,7 @@ impl Calls {
     }
 
     /// The page as JSON.
+    #[cfg(feature = "sqlite")]
     pub(in crate::store) fn json(&self) -> String {
         format!("[{}]", String::from_utf8_lossy(&self.rows))
     }
@@ -228,6 +229,7 @@ impl CallQueue {
     }
 
     /// How many were ever taken in.
+    #[cfg(feature = "sqlite")]
     pub(super) fn accepted(&self) -> u64 {
         self.lock().accepted
     }

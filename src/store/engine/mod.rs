@@ -24,6 +24,7 @@ mod tests;
 mod usage;
 mod writer;
 
+#[cfg(feature = "sqlite")]
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -33,14 +34,18 @@ pub(super) use self::backend::{
     Ahead, Attempts, Backend, Batch, Changes, Charged, Cursor, Freed, Grant, Page,
 };
 pub(super) use self::calls::Calls;
+#[cfg(feature = "sqlite")]
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::limits::LimitsJob;
 use self::local::Local;
 use self::refusals::Refusals;
-pub(super) use self::usage::{By, UsageAsk, UsagePage};
+#[cfg(feature = "sqlite")]
+pub(super) use self::usage::By;
+#[cfg(feature = "sqlite")]
 use self::usage::{Counts, UsageJob};
+pub(super) use self::usage::{UsageAsk, UsagePage};
 use super::file_sizes::FileSizes;
 use super::handle::{StoreId, Users};
 use super::health::{DecidedWithout, Health};
@@ -240,6 +245,7 @@ impl Engine {
     }
 
     /// Adds up what was used by recorded requests, by label.
+    #[cfg(feature = "sqlite")]
     pub(super) async fn usage(
         &self,
         ask: UsageAsk,

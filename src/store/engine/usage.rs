@@ -1,5 +1,10 @@
 //! What was used, added up from what was recorded: a page at a time.
 
+#![cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "only a store in SQLite has recorded usage")
+)]
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};

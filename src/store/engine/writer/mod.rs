@@ -45,10 +45,10 @@ pub(super) fn starter<B: Backend>(
     local: Arc<Local>,
 ) -> Starter {
     Box::new(move |inbox| {
-        // Its own runtime, for its timer and for threads on which a file system may hang, or a process be waited for that stands
-        // still: a caller's runtime may end, and may have its time paused by a test.
+        // Its own runtime, for its timer, for a server's sockets, and for threads on which a file system may hang, or a process be
+        // waited for that stands still: a caller's runtime may end, and may have its time paused by a test.
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .max_blocking_threads(3)
             .thread_name("tollgate-files")
             .build()?;
