@@ -86,6 +86,8 @@ pub use self::response::{Dialect, Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError, StoreHealth};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore, Usage, UsageQuery};
+#[cfg(feature = "redis")]
+pub use self::store::{RedisOpenError, RedisStore};
 
 /// The guide pages' code must compile.
 #[cfg(all(doctest, feature = "sqlite", feature = "axum"))]

@@ -15,10 +15,12 @@ mod handle;
 mod health;
 mod limits;
 mod memory;
-#[cfg(feature = "_engine")]
+#[cfg(feature = "sqlite")]
 mod merge;
 #[cfg(feature = "metrics")]
 mod meters;
+#[cfg(feature = "redis")]
+mod redis;
 mod reply;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -39,6 +41,8 @@ pub use self::contract::Store;
 pub(crate) use self::handle::{StoreHandle, StoreId};
 pub(crate) use self::limits::{Limits, LimitsAsk, NewLimit, SetLimit, Which};
 pub use self::memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisOpenError, RedisStore};
 pub(crate) use self::reply::Reply;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{OpenError, SqliteStore, UsageQuery};

@@ -1,0 +1,234 @@
+//! Counters in Redis or Valkey, for services on several machines.
+//!
+//! A batch is one call of a script, which decides by the clock of the server: `scripts/` has them, `scripts.rs` names them.
+//! `server.rs` is the connection, `names.rs` what counters are called. `plan.rs` is what a batch asks, `packed.rs` how that is
+//! written, `answer.rs` how what comes back is read, and `replay.rs` tells the answers from it. `give_back.rs` is about units
+//! that go back, `resetting.rs` about resets, `limits.rs` about limits that are set and what others are told.
+
+mod answer;
+mod backend;
+mod failure;
+mod give_back;
+mod limits;
+mod names;
+mod open_error;
+mod packed;
+mod plan;
+mod replay;
+mod resetting;
+mod scripts;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use self::backend::Redis;
+use self::names::Names;
+pub use self::open_error::RedisOpenError;
+use self::server::{Server, Timeout};
+use super::contract::sealed::{Handle, Sealed};
+use super::engine::Engine;
+use super::{Store, StoreError, StoreHandle, StoreHealth};
+#[cfg(any(test, feature = "test-util"))]
+use crate::clock::ManualClock;
+use crate::clock::{Clock, ServerClock};
+
+/// What names of keys begin with by default.
+const DEFAULT_PREFIX: &str = "tollgate:";
+const LONGEST_PREFIX: usize = 64;
+
+/// Counters in Redis 6.2 or later, or in Valkey: shared by all processes on all machines that use it.
+///
+/// Clones are the same store, and all layers on it share its one queue and one connection. A batch of charges is one call of a script:
+/// all or nothing of each charge, by the clock of the server, whatever the clocks of the machines show.
+/// Never more than the limit passes, as long as the server keeps what it was told: after a failover, or a restart without
+/// `appendfsync always`, its last moments may be lost, and what was admitted in them can be admitted once more.
+///
+/// Every counter ends by itself, when its window is over. Limits that were set at run time stay.
+///
+/// | | default |
+/// | --- | --- |
+/// | [`deadline`](Self::deadline) of a charge | 250 ms |
+/// | until a call is given up, and its connection | 1 s, or the deadline when that is longer |
+/// | queue | 8,192 charges |
+/// | prefix of the keys | `tollgate:` |
+/// | [`max_keys_in_memory`](Self::max_keys_in_memory), which are answered without the server | 65,536 |
+///
+/// # Examples
+///
+/// ```no_run
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use tollgate::{RateLimitLayer, RedisStore};
+///
+/// let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
+/// let login = RateLimitLayer::sliding(5, 900).name("login").store(&store);
+/// let api = RateLimitLayer::fixed(100, 60).name("api").store(&store);
+///
+/// // When the server has stopped:
+/// store.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    engine: Arc<Engine>,
+    timeout: Timeout,
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        expect(dead_code, reason = "only tests set it")
+    )]
+    offset: Arc<AtomicI64>,
+}
+
+impl RedisStore {
+    /// Connects to the server of a URL: `redis://user:password@host:6379/0`, or `unix:///run/redis.sock`.
+    ///
+    /// For TLS, `rediss://…`, turn on a feature of the crate `redis` in the application, `tokio-rustls-comp` say.
+    /// The server decides, so it must be the master: a replica refuses to write.
+    ///
+    /// # Errors
+    ///
+    /// [`RedisOpenError`] when the URL is none of a Redis, nobody answers, or the server refuses the user.
+    pub async fn connect(url: &str) -> Result<Self, RedisOpenError> {
+        Self::connect_with_prefix(url, DEFAULT_PREFIX).await
+    }
+
+    /// Connects as [`connect`](Self::connect) does, and counts in keys whose names begin with a text of up to 64 bytes without
+    /// braces: with another one a store has other counters.
+    ///
+    /// # Errors
+    ///
+    /// [`RedisOpenError::InvalidPrefix`], and as in [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use tollgate::RedisStore;
+    ///
+    /// let store = RedisStore::connect_with_prefix("redis://127.0.0.1", "staging:limits:").await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn connect_with_prefix(url: &str, prefix: &str) -> Result<Self, RedisOpenError> {
+        let is_odd = |char: char| char.is_control() || "{}".contains(char);
+        if prefix.len() > LONGEST_PREFIX || prefix.contains(is_odd) {
+            return Err(RedisOpenError::InvalidPrefix);
+        }
+        let invalid = |error: redis::RedisError| RedisOpenError::InvalidUrl(reason(&error));
+        let info = url.into_connection_info().map_err(invalid)?;
+        // It tells when a connection has ended while nobody asks anything.
+        let settings = info.redis_settings().clone();
+        let info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
+        let name = name(&info);
+        let client = Client::open(info).map_err(invalid)?;
+        let store = Self::on(client, name, prefix);
+        let opened = store.engine.open().await;
+        opened.map_err(RedisOpenError::from_store)?;
+        Ok(store)
+    }
+
+    fn on(client: Client, name: String, prefix: &str) -> Self {
+        let timeout = Timeout::new();
+        let offset = Arc::new(AtomicI64::new(0));
+        let clock = ServerClock::new();
+        let backend = Redis {
+            server: Server::new(client, timeout.clone()),
+            names: Names::new(prefix),
+            clock: clock.clone(),
+            offset: Arc::clone(&offset),
+        };
+        Self {
+            engine: Arc::new(Engine::new(name, backend, Clock::Server(clock))),
+            timeout,
+            offset,
+        }
+    }
+
+    /// Sets how long a charge or a look may wait for its answer, from 1 ms to 10 s; 250 ms by default. What is outside
+    /// counts as the nearer end. It holds for all clones.
+    ///
+    /// After it the limiter's failure mode decides. The time is real time, also when a test has paused tokio's.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.engine.set_deadline(deadline);
+        self.timeout.set(deadline);
+        self
+    }
+
+    /// Sets how many keys are answered from memory at most, from 16; 65,536 by default. It holds for all clones.
+    ///
+    /// It is the same as of a [`SqliteStore`](crate::Policy::leases): no limit hangs on this number.
+    #[must_use]
+    pub fn max_keys_in_memory(self, max_keys: usize) -> Self {
+        self.engine.set_max_keys(max_keys);
+        self
+    }
+
+    /// Sets the clock that every decision on this store is made by, in place of the server's. Only the first call counts.
+    #[cfg(any(test, feature = "test-util"))]
+    #[must_use]
+    pub fn clock(self, clock: &ManualClock) -> Self {
+        self.engine.set_clock(Clock::Manual(clock.clone()));
+        self
+    }
+
+    /// Has the server's clock be so many milliseconds ahead, or behind, as far as this handle's decisions go.
+    #[cfg(any(test, feature = "test-util"))]
+    #[doc(hidden)]
+    pub fn set_server_offset(&self, millis: i64) {
+        self.offset
+            .store(millis, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// How the store is: whether it answers, since when and why it does not, and how much waits. The server is not asked.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.engine.report()
+    }
+
+    /// Writes what waits and closes the connection, also while layers still hold the store.
+    ///
+    /// Later charges get [`StoreError::Closed`], for which each limiter's failure mode decides: by default they are counted in
+    /// this process's memory. Closing a closed store does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when units that were charged ahead can't be given back.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.engine.close().await
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("name", &self.engine.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sealed for RedisStore {
+    fn handle(&self) -> Handle {
+        Handle(StoreHandle::Queued(Arc::clone(&self.engine)))
+    }
+}
+
+impl Store for RedisStore {}
+
+/// What log lines call the store: the address, and the database when it is not the first. Nothing of the user.
+fn name(info: &ConnectionInfo) -> String {
+    match info.redis_settings().db() {
+        0 => format!("redis {}", info.addr()),
+        db => format!("redis {}/{db}", info.addr()),
+    }
+}
+
+/// Why a URL will not do. The URL itself may have a password.
+fn reason(error: &redis::RedisError) -> String {
+    error.category().to_owned()
+}

@@ -1,0 +1,137 @@
+//! Resets: of a key, and a page at a time of the keys under it.
+//!
+//! There is no list of keys: those under a key are looked for among all that the server has.
+
+use std::collections::BTreeSet;
+
+use redis::Cmd;
+
+use super::answer::Numbers;
+use super::backend::Redis;
+use super::failure::failure;
+use super::packed::Packed;
+use super::plan::{Kind, period};
+use super::scripts::Script;
+use crate::limit::Timestamp;
+use crate::limit::algorithm::State;
+use crate::limit::algorithm::fixed_window::Usage;
+use crate::limit::algorithm::sliding_counter::Pair;
+use crate::store::engine::{Cursor, Page};
+use crate::store::{Reset, StoreError};
+
+/// Keys of the server that a page goes through: a fraction of a millisecond, and as many resets at the most.
+const PAGE: u32 = 1_000;
+
+/// Resets the key itself, and then page by page those under it.
+pub(super) async fn reset(
+    redis: &mut Redis,
+    reset: &Reset,
+    after: Option<Cursor>,
+) -> Result<Page, StoreError> {
+    let (from, to) = reset.part.key.under();
+    let Some(after) = after else {
+        let key = reset.part.key.as_str();
+        let count = reset_keys(redis, reset, &[key], (key, key)).await?;
+        let next = Cursor {
+            key: from,
+            ..Cursor::default()
+        };
+        return Ok(Page {
+            count,
+            kept: 0,
+            next: reset.with_keys_under.then_some(next),
+        });
+    };
+    let counter = &*reset.part.rule.counter;
+    let mut scan = Cmd::new();
+    let place = if after.route.is_empty() {
+        "0"
+    } else {
+        &after.route
+    };
+    scan.arg("SCAN").arg(place);
+    scan.arg("MATCH").arg(redis.names.pattern(counter, &from));
+    scan.arg("COUNT").arg(PAGE);
+    let answer = redis.server.ask(&scan).await?;
+    let (place, found): (String, Vec<Vec<u8>>) =
+        redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;
+    let found: Vec<_> = found
+        .into_iter()
+        .filter_map(|name| String::from_utf8(name).ok())
+        .collect();
+    let keys = found
+        .iter()
+        .filter_map(|name| redis.names.key_in(counter, name));
+    // A key has several windows.
+    let keys: BTreeSet<_> = keys.filter(|key| (&*from..&*to).contains(key)).collect();
+    let keys: Vec<_> = keys.into_iter().collect();
+    let units = reset_keys(redis, reset, &keys, (&from, &to)).await?;
+    // They are told with the last page: it is then that what is known of the keys is forgotten, in whatever order they were found.
+    let count = after.at.unsigned_abs().saturating_add(units);
+    let is_last = place == "0";
+    Ok(Page {
+        count: if is_last { count } else { 0 },
+        kept: 0,
+        next: (!is_last).then(|| Cursor {
+            key: from,
+            route: place,
+            at: i64::try_from(count).unwrap_or(i64::MAX),
+            ..Cursor::default()
+        }),
+    })
+}
+
+async fn reset_keys(
+    redis: &mut Redis,
+    reset: &Reset,
+    keys: &[&str],
+    (first, last): (&str, &str),
+) -> Result<u64, StoreError> {
+    if keys.is_empty() {
+        return Ok(0);
+    }
+    let counter = &*reset.part.rule.counter;
+    let names: Vec<_> = keys
+        .iter()
+        .map(|key| redis.names.of_texts(counter, key))
+        .collect();
+    let kind = Kind::of(&reset.part);
+    let mut asked = Packed::default();
+    asked.list(6).number(1).number(kind.number());
+    asked.number(period(reset.part.policy()));
+    asked.text(counter).text(first).text(last);
+    let answer = redis.run(Script::Reset, &names, Some(reset.at), asked);
+    let mut numbers = Numbers::of(answer.await?.value)?;
+    let now = numbers.instant()?;
+    let mut units: u64 = 0;
+    for _ in keys {
+        units = units.saturating_add(used(reset, kind, now, &mut numbers)?);
+    }
+    Ok(units)
+}
+
+/// The units that were in force of a counter.
+fn used(
+    reset: &Reset,
+    kind: Kind,
+    now: Timestamp,
+    numbers: &mut Numbers,
+) -> Result<u64, StoreError> {
+    let policy = reset.part.policy();
+    let mut usage = || {
+        numbers.count().map(|used| Usage {
+            used,
+            ..Usage::default()
+        })
+    };
+    let state = match kind {
+        Kind::Window | Kind::Month | Kind::Log => return numbers.count(),
+        Kind::Pair => {
+            let (current, previous) = (usage()?, usage()?);
+            State::Pair(Pair { previous, current })
+        }
+        Kind::Bucket => State::of_bucket(numbers.bucket()?, policy, now),
+        Kind::Block => return Ok(0),
+    };
+    Ok(state.used(policy, now))
+}
