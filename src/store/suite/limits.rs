@@ -14,7 +14,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 impl Subject {
     /// Sets a limit, or removes it, as of the clock.
-    fn set_limit(&self, policy: &Policy, key: Option<&Key>, limit: Option<Limit>) -> bool {
+    pub(super) fn set_limit(
+        &self,
+        policy: &Policy,
+        key: Option<&Key>,
+        limit: Option<Limit>,
+    ) -> bool {
         let now = self.clock.now();
         let set = SetLimit {
             filed_under: policy.as_name().to_owned(),

@@ -1,5 +1,6 @@
 //! The suite that every store must pass.
 
+mod agreement;
 mod ahead;
 mod algorithms;
 mod blocks;
@@ -17,8 +18,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 pub(super) use self::{
-    ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*, properties::*,
-    several::*, windows::*,
+    agreement::*, ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*,
+    properties::*, several::*, windows::*,
 };
 use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
 use crate::clock::ManualClock;
@@ -284,6 +285,7 @@ macro_rules! contract_suite {
             several_policies_decide_like_their_models,
             a_batch_is_answered_like_a_sequence,
             what_is_charged_ahead_changes_no_answer,
+            it_answers_as_this_processs_memory_does,
         );
     };
     ($subject:expr; $($test:ident,)*) => { $(
