@@ -26,7 +26,7 @@ enum Step {
     Wait(i64),
     GiveBack,
     Reset(usize),
-    Limit(usize, Option<Option<u32>>),
+    Limit(usize, Option<Limit>),
 }
 
 const KINDS: usize = 6;
@@ -64,7 +64,8 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
         6 => 1..3_000_i64,
         1 => 1..400_000_000_000_i64,
     ];
-    let limit = proptest::option::of(proptest::option::weighted(0.8, number()));
+    let limit = proptest::option::weighted(0.8, number()).prop_map(Limit::of_stored);
+    let limit = proptest::option::of(limit);
     let step = prop_oneof![
         10 => charge,
         3 => (1..64_u8, cost()).prop_map(|(chosen, cost)| Step::Look { chosen, cost }),
@@ -170,15 +171,16 @@ pub(in crate::store) fn it_answers_as_this_processs_memory_does(subject: &Subjec
                 Step::GiveBack => {
                     for (store, charged) in both.into_iter().zip(&mut charged) {
                         let charged: Vec<Verdict> = std::mem::take(charged);
-                        charged.iter().for_each(|verdict| store.give_back(verdict));
+                        for verdict in &charged {
+                            store.give_back(verdict);
+                        }
                     }
                 }
                 Step::Reset(kind) => {
                     let used = both.map(|store| store.reset(&policies[kind], &key, false));
                     prop_assert_eq!(used[0], used[1], "reset {} of {}", place, policies[kind]);
                 }
-                Step::Limit(kind, units) => {
-                    let limit = units.map(Limit::of_stored);
+                Step::Limit(kind, limit) => {
                     let had = both.map(|store| store.set_limit(&policies[kind], Some(&key), limit));
                     prop_assert_eq!(had[0], had[1]);
                 }

@@ -1,17 +1,80 @@
 //! The store on a real server, which the tests start.
 
+mod clocks;
+mod keys;
+mod leases;
+mod outages;
 mod server;
+
+use std::time::Duration;
 
 use self::server::RedisServer;
 use super::RedisStore;
-use crate::store::suite::{Subject, contract_suite};
+use crate::clock::{self, ManualClock};
+use crate::limit::{Key, Policy, Timestamp};
+use crate::store::suite::{NOON, Subject, charge_of, contract_suite};
+use crate::store::{Outcome, StoreError};
 
-async fn open() -> RedisStore {
-    let url = RedisServer::shared().url();
-    let prefix = RedisServer::prefix();
-    RedisStore::connect_with_prefix(&url, &prefix)
-        .await
-        .unwrap()
+/// A busy machine is slow, and a test is not about that.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+contract_suite!(
+    Subject::new(async |clock| (
+        open(RedisServer::shared(), &RedisServer::prefix())
+            .await
+            .clock(&clock),
+        ()
+    ))
+    .expiring()
+);
+
+async fn open(server: &RedisServer, prefix: &str) -> RedisStore {
+    let store = RedisStore::connect_with_prefix(&server.url(), prefix).await;
+    store.unwrap().deadline(PATIENCE)
 }
 
-contract_suite!(Subject::new(async |clock| (open().await.clock(&clock), ())).expiring());
+fn noon() -> ManualClock {
+    ManualClock::new(Timestamp::from_unix_millis(NOON))
+}
+
+fn alice() -> Key {
+    Key::new("user", "alice")
+}
+
+async fn charge(store: &RedisStore, policy: &Policy, cost: u32) -> Result<Outcome, StoreError> {
+    let charge = charge_of(&[(policy, &alice())], cost);
+    store.engine.charge(&charge).await
+}
+
+async fn is_admitted(store: &RedisStore, policy: &Policy) -> bool {
+    charge(store, policy, 1).await.unwrap().is_admitted()
+}
+
+/// Asks until it is refused.
+async fn fill(store: &RedisStore, policy: &Policy) -> u32 {
+    let mut admitted = 0;
+    while is_admitted(store, policy).await {
+        admitted += 1;
+    }
+    admitted
+}
+
+async fn used(store: &RedisStore, policy: &Policy) -> u64 {
+    let look = charge_of(&[(policy, &alice())], 1);
+    let outcome = store.engine.peek(look).await.unwrap();
+    outcome.found.first().state.used(policy, outcome.at)
+}
+
+/// Charges until there is an answer again, and tells it and how many errors came before.
+async fn charge_patiently(store: &RedisStore, policy: &Policy) -> (Outcome, usize) {
+    let until = clock::monotonic() + PATIENCE;
+    let mut errors = 0;
+    loop {
+        match charge(store, policy, 1).await {
+            Ok(outcome) => return (outcome, errors),
+            Err(error) => assert!(clock::monotonic() < until, "{error:?}"),
+        }
+        errors += 1;
+        tokio::task::yield_now().await;
+    }
+}

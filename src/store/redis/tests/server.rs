@@ -1,7 +1,7 @@
 //! Private servers for tests, from the installed package.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ const RUN: &str = "
 redis-server --port 0 --unixsocket \"$1/socket\" --dir \"$1\" --save '' --databases 2 $2 &
 echo $!
 read _
-kill -9 $!
+kill -9 $! 2> /dev/null
 wait
 rm -rf \"$1\"
 ";
@@ -23,6 +23,7 @@ pub(in crate::store::redis) struct RedisServer {
     pid: String,
     folder: PathBuf,
     options: &'static str,
+    is_stopped: bool,
 }
 
 impl RedisServer {
@@ -63,6 +64,7 @@ impl RedisServer {
             pid: pid.trim().to_owned(),
             folder,
             options,
+            is_stopped: false,
         }
     }
 
@@ -94,7 +96,9 @@ impl RedisServer {
 
     /// Kills the server and starts another one on the same files.
     pub(super) fn restart(&mut self) {
-        self.stop();
+        if !self.is_stopped {
+            self.stop();
+        }
         let folder = self.folder.clone();
         let next = Self::start_in(folder, self.options);
         let before = std::mem::replace(self, next);
@@ -104,16 +108,13 @@ impl RedisServer {
     /// Kills the server, and leaves its files.
     pub(super) fn stop(&mut self) {
         self.signal("KILL");
+        self.is_stopped = true;
         // The shell goes on to its end without the folder being deleted when that is in use again.
         let parked = self.folder.with_extension("parked");
         std::fs::rename(&self.folder, &parked).unwrap();
         self.shell.stdin.take();
         self.shell.wait().unwrap();
         std::fs::rename(&parked, &self.folder).unwrap();
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Asks the server something as an operator does.
