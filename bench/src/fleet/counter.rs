@@ -15,8 +15,8 @@ pub(super) struct Counter {
     held: u32,
     /// How often it was read or written.
     pub(super) calls: u64,
-    /// When units came back to a counter that had none left, in microseconds.
-    pub(super) freed_at: u64,
+    /// When units came back in this window while none was left, in microseconds.
+    freed_at: Vec<u64>,
 }
 
 impl Counter {
@@ -26,7 +26,7 @@ impl Counter {
             used: 0,
             held: 0,
             calls: 0,
-            freed_at: 0,
+            freed_at: Vec::new(),
         }
     }
 
@@ -34,6 +34,15 @@ impl Counter {
     pub(super) fn begin(&mut self) {
         self.used = 0;
         self.held = 0;
+        self.freed_at.clear();
+    }
+
+    /// When units came back for the first time after an instant, if they did.
+    pub(super) fn freed_after(&self, instant: u64) -> Option<u64> {
+        let next = self
+            .freed_at
+            .partition_point(|freed_at| *freed_at < instant);
+        self.freed_at.get(next).copied()
     }
 
     /// Whether a unit fits that nobody holds, or one is held that nobody spends.
@@ -74,7 +83,7 @@ impl Counter {
     pub(super) fn give_back(&mut self, units: u32, now: u64) {
         self.calls += 1;
         if self.used == self.limit {
-            self.freed_at = now;
+            self.freed_at.push(now);
         }
         self.used -= units;
         self.held -= units;

@@ -98,11 +98,9 @@ impl Node {
     }
 
     fn is_known_to_be_over(&self, now: u64, counter: &Counter) -> bool {
-        let was_freed = |refused_at: u64| {
-            refused_at <= counter.freed_at && counter.freed_at + SEEN_AFTER <= now
-        };
+        let is_seen = |freed_at: u64| freed_at + SEEN_AFTER <= now;
         self.refused_at
-            .is_some_and(|refused_at| !was_freed(refused_at))
+            .is_some_and(|refused_at| !counter.freed_after(refused_at).is_some_and(is_seen))
     }
 }
 
