@@ -54,16 +54,33 @@ pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
+/// By how many milliseconds a test has the system's clock off.
+#[cfg(any(test, feature = "test-util"))]
+static SKEW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
+/// Has the system's clock show another time by so many milliseconds, for the whole process: what a machine is whose clock is off.
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub fn skew_system_clock(millis: i64) {
+    SKEW.store(millis, std::sync::atomic::Ordering::SeqCst);
+}
+
 fn system_now() -> Timestamp {
+    let now = unix_millis();
+    #[cfg(any(test, feature = "test-util"))]
+    let now = now.saturating_add(SKEW.load(std::sync::atomic::Ordering::Relaxed));
+    Timestamp::from_unix_millis(now)
+}
+
+fn unix_millis() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "this file reads the time")]
     let now = SystemTime::now();
-    let millis = match now.duration_since(UNIX_EPOCH) {
+    match now.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
         Err(before) => {
             i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis)
         }
-    };
-    Timestamp::from_unix_millis(millis)
+    }
 }
 
 #[cfg(feature = "_engine")]

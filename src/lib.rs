@@ -44,6 +44,7 @@
 //! | | default | |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
+//! | `redis` | no | `RedisStore`, for services on several machines |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
 //! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics), and `describe_metrics` what they are |
@@ -71,7 +72,7 @@ mod admin;
 #[cfg(feature = "admin")]
 pub use self::admin::{Admin, AdminError, AdminKey, AdminKeyError};
 #[cfg(feature = "test-util")]
-pub use self::clock::ManualClock;
+pub use self::clock::{ManualClock, skew_system_clock};
 pub use self::limit::{
     Algorithm, Day, DayError, Days, Decision, Denied, Key, KeyPart, KeyValue, Limit, ParseKeyError,
     Policies, Policy, PolicyError, StoredLimit, Timestamp, Verdict,
@@ -106,6 +107,9 @@ mod pages {
     mod proxies {}
     #[doc = include_str!("../docs/sqlite.md")]
     mod sqlite {}
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../docs/redis.md")]
+    mod redis {}
     #[doc = include_str!("../docs/failures.md")]
     mod failures {}
     #[doc = include_str!("../docs/audit.md")]

@@ -49,6 +49,8 @@ mod process_lock;
 mod processes;
 mod quotas_example;
 mod readiness;
+#[cfg(all(feature = "redis", unix))]
+mod redis;
 mod refunds;
 mod refusals;
 mod requests;

@@ -100,6 +100,34 @@ fn open_errors() -> [OpenError; 15] {
     ]
 }
 
+/// The names of what is wrong with a Redis. Without the feature they are only written here.
+fn redis_names() -> [&'static str; 5] {
+    #[cfg(feature = "redis")]
+    {
+        use tollgate::RedisOpenError;
+        let source = || Arc::new(std::fmt::Error);
+        let errors = [
+            RedisOpenError::InvalidUrl("no scheme".to_owned()),
+            RedisOpenError::InvalidPrefix,
+            RedisOpenError::Unreachable(source()),
+            RedisOpenError::NotAllowed(source()),
+            RedisOpenError::Failed(source()),
+        ];
+        errors.map(|error| {
+            assert_eq!(name_in(&error.to_string()), error.name());
+            error.name()
+        })
+    }
+    #[cfg(not(feature = "redis"))]
+    [
+        "invalid-redis-url",
+        "invalid-prefix",
+        "redis-unreachable",
+        "redis-not-allowed",
+        "redis-not-opened",
+    ]
+}
+
 fn network_errors() -> [NetworkError; 4] {
     [
         NetworkError::Invalid("10.0.0".to_owned()),
@@ -305,6 +333,7 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(name_in(&error.to_string()), error.name());
         names.insert(error.name().to_owned());
     }
+    names.extend(redis_names().map(str::to_owned));
     for error in key_errors() {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));

@@ -229,7 +229,6 @@ impl CallQueue {
     }
 
     /// How many were ever taken in.
-    #[cfg(feature = "sqlite")]
     pub(super) fn accepted(&self) -> u64 {
         self.lock().accepted
     }

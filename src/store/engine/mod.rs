@@ -24,7 +24,6 @@ mod tests;
 mod usage;
 mod writer;
 
-#[cfg(feature = "sqlite")]
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +42,6 @@ use self::local::Local;
 use self::refusals::Refusals;
 #[cfg(feature = "sqlite")]
 pub(super) use self::usage::By;
-#[cfg(feature = "sqlite")]
 use self::usage::{Counts, UsageJob};
 pub(super) use self::usage::{UsageAsk, UsagePage};
 use super::file_sizes::FileSizes;
@@ -245,7 +243,10 @@ impl Engine {
     }
 
     /// Adds up what was used by recorded requests, by label.
-    #[cfg(feature = "sqlite")]
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "only SQLite has recorded something")
+    )]
     pub(super) async fn usage(
         &self,
         ask: UsageAsk,

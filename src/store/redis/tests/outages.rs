@@ -168,3 +168,31 @@ async fn what_is_no_redis_is_said_so_without_a_password() {
     let name = store.unwrap().health().name().to_owned();
     assert!(!name.contains("open"), "{name}");
 }
+
+/// The rule is that of `docs/redis.md`.
+#[tokio::test]
+async fn a_user_that_may_do_no_more_than_is_needed_can_do_it() {
+    let page = include_str!("../../../../docs/redis.md");
+    let (_, rule) = page.split_once("ACL SETUSER ").unwrap();
+    let rule = rule.lines().next().unwrap();
+    let server = RedisServer::start("");
+    let mut arguments = vec!["ACL", "SETUSER"];
+    arguments.extend(rule.split(' '));
+    assert_eq!(server.cli(&arguments), "OK");
+    let url = format!("{}?user=limits&pass=secret", server.url());
+    let store = RedisStore::connect(&url).await.unwrap().clock(&noon());
+    for policy in [
+        Policy::fixed(2, 60),
+        Policy::sliding(2, 60),
+        Policy::token_bucket(2, 60).block_for(Duration::from_secs(60)),
+    ] {
+        assert_eq!(fill(&store, &policy).await, 2, "{policy}");
+        let reset = crate::store::Reset {
+            part: crate::store::suite::part_of(&policy, &alice()),
+            with_keys_under: true,
+            at: store.engine.now(),
+        };
+        assert_eq!(store.engine.reset(reset).await.unwrap(), 2, "{policy}");
+    }
+    store.close().await.unwrap();
+}

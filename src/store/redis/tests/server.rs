@@ -17,7 +17,7 @@ rm -rf \"$1\"
 ";
 
 /// A server of a test's own. Dropping it kills it.
-pub(in crate::store::redis) struct RedisServer {
+pub(crate) struct RedisServer {
     shell: Child,
     _output: BufReader<ChildStdout>,
     pid: String,
@@ -28,7 +28,7 @@ pub(in crate::store::redis) struct RedisServer {
 
 impl RedisServer {
     /// Starts a server, with more of its options.
-    pub(super) fn start(options: &'static str) -> Self {
+    pub(crate) fn start(options: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap().keep();
         Self::start_in(folder, options)
     }
@@ -69,12 +69,12 @@ impl RedisServer {
     }
 
     /// The one that all tests of this process share, each in keys of its own.
-    pub(super) fn shared() -> &'static Self {
+    pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<RedisServer> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(""))
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
@@ -83,19 +83,19 @@ impl RedisServer {
     }
 
     /// A prefix that no other test has.
-    pub(super) fn prefix() -> String {
+    pub(crate) fn prefix() -> String {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         format!("test-{}:", NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Sends the process a signal.
-    pub(super) fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.pid]).status();
         assert!(sent.unwrap().success());
     }
 
     /// Kills the server and starts another one on the same files.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         if !self.is_stopped {
             self.stop();
         }
@@ -106,7 +106,7 @@ impl RedisServer {
     }
 
     /// Kills the server, and leaves its files.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.signal("KILL");
         self.is_stopped = true;
         // The shell goes on to its end without the folder being deleted when that is in use again.
@@ -118,7 +118,7 @@ impl RedisServer {
     }
 
     /// Asks the server something as an operator does.
-    pub(super) fn cli(&self, arguments: &[&str]) -> String {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         let output = Command::new("redis-cli")
             .arg("-s")
             .arg(self.socket())
