@@ -44,6 +44,7 @@
 //! | | default | |
 //! | --- | --- | --- |
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
+//! | `postgres` | no | `PostgresStore`, for services on several machines |
 //! | `redis` | no | `RedisStore`, for services on several machines |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
@@ -87,6 +88,8 @@ pub use self::response::{Dialect, Problem, ResetFormat};
 pub use self::store::{MemoryStore, Store, StoreError, StoreHealth};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore, Usage, UsageQuery};
+#[cfg(feature = "postgres")]
+pub use self::store::{PostgresOpenError, PostgresStore, PostgresStoreOptions};
 #[cfg(feature = "redis")]
 pub use self::store::{RedisOpenError, RedisStore};
 

@@ -196,7 +196,7 @@ impl Charge {
     }
 
     /// The part, when it is the only one and a single counter decides, so that no state needs to be read first.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn one_window(&self) -> Option<&Part> {
         let part = self.parts.only()?;
         part.policy().algorithm().is_one_window().then_some(part)

@@ -21,6 +21,8 @@ pub(super) struct Merged<'a> {
     places: Vec<(u32, u32, u32)>,
     /// For each thing that is asked for ahead its group, and its run in there.
     ahead: Vec<(u32, u32)>,
+    #[cfg(feature = "postgres")]
+    has_later_runs: bool,
 }
 
 /// Runs that differ in their key alone.
@@ -152,6 +154,8 @@ impl<'a> Merged<'a> {
             at,
             places,
             ahead: ahead_places,
+            #[cfg(feature = "postgres")]
+            has_later_runs: rounds.iter().any(|round| *round > 0),
         };
         merged.sort_by_round(&rounds);
         merged
@@ -180,12 +184,29 @@ impl<'a> Merged<'a> {
         }
     }
 
+    /// Whether a counter has more than one run: one statement can't apply those.
+    #[cfg(feature = "postgres")]
+    pub(super) fn has_later_runs(&self) -> bool {
+        self.has_later_runs
+    }
+
+    /// Sets the instant, when it was not known before.
+    #[cfg(feature = "postgres")]
+    pub(super) fn set_at(&mut self, at: Timestamp) {
+        self.at = at;
+        for group in &mut self.groups {
+            group.span = group.like.span(at);
+        }
+    }
+
     /// The instant that it is decided at.
+    #[cfg(feature = "sqlite")]
     pub(super) fn at(&self) -> Timestamp {
         self.at
     }
 
     /// How many rows the batch writes.
+    #[cfg(feature = "sqlite")]
     pub(super) fn len(&self) -> usize {
         self.groups.iter().map(|group| group.runs.len()).sum()
     }

@@ -15,10 +15,12 @@ mod handle;
 mod health;
 mod limits;
 mod memory;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod merge;
 #[cfg(feature = "metrics")]
 mod meters;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
@@ -41,6 +43,8 @@ pub use self::contract::Store;
 pub(crate) use self::handle::{StoreHandle, StoreId};
 pub(crate) use self::limits::{Limits, LimitsAsk, NewLimit, SetLimit, Which};
 pub use self::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresOpenError, PostgresStore, PostgresStoreOptions};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisOpenError, RedisStore};
 pub(crate) use self::reply::Reply;

@@ -45,6 +45,8 @@ mod peers;
 mod places;
 mod policies;
 mod policies_example;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process_lock;
 mod processes;
 mod quotas_example;

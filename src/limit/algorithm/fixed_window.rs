@@ -66,7 +66,7 @@ pub(crate) fn admitted(limit: u32, used: u64, cost: u32, n: u32) -> u32 {
 }
 
 /// A run of equal charges on one counter, as one statement applied it.
-#[cfg(any(test, feature = "sqlite"))]
+#[cfg(any(test, feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// The counter after the run.
@@ -79,7 +79,7 @@ pub(crate) struct Run {
     pub(crate) granted: u32,
 }
 
-#[cfg(any(test, feature = "sqlite"))]
+#[cfg(any(test, feature = "postgres", feature = "sqlite"))]
 impl Run {
     /// The answer to the charge at `place` (from 0) of the run: whether it was admitted, and the counter after it.
     pub(crate) fn answer(self, place: u32) -> (bool, Usage) {

@@ -37,7 +37,7 @@ pub(in crate::store) struct Calls {
 
 impl Calls {
     /// A page of these, as those that wait become one.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sqlite"))]
     pub(in crate::store) fn of(calls: &[Call<'_>]) -> Arc<Self> {
         let queue = CallQueue::new("test".to_owned());
         let mut waiting = queue.lock();
@@ -48,7 +48,7 @@ impl Calls {
     }
 
     /// The page as JSON.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(test, feature = "sqlite"))]
     pub(in crate::store) fn json(&self) -> String {
         format!("[{}]", String::from_utf8_lossy(&self.rows))
     }

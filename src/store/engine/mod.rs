@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// How many keys have leases, and how many are known to be over.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sqlite"))]
     pub(super) fn keys_in_memory(&self) -> usize {
         self.leases.count() + self.refusals.count()
     }

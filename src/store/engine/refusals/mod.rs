@@ -39,7 +39,7 @@ impl Refusals {
         self.table.set_max_keys(max_keys);
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sqlite"))]
     pub(super) fn count(&self) -> usize {
         self.table.len()
     }

@@ -1,0 +1,72 @@
+//! A service that runs on several machines, with its counts in the Postgres that all of them use: 100 requests a minute for each
+//! API key, and 5 attempts to log in within 15 minutes for each address.
+//!
+//! Start two of them on one server, and they share each limit: `docker compose up -d postgres`, and then
+//! `cargo run --example postgres --features postgres` twice, with another `ADDR`.
+//!
+//! Environment: `ADDR` (default `127.0.0.1:3000`), `DATABASE_URL` (default
+//! `postgres://app:app@127.0.0.1:5432/app`).
+
+use std::env;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::signal;
+use tollgate::{PostgresStore, RateLimitLayer, key};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+    let address = env::var("ADDR").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let url = env::var("DATABASE_URL");
+    let url = url.unwrap_or_else(|_| "postgres://app:app@127.0.0.1:5432/app".to_owned());
+
+    // A server in the same data centre answers in a millisecond. One that does not is not waited for: this process goes on limiting by
+    // itself until it is back.
+    // An application that has a pool gives it to `PostgresStore::from_pool`: the tables are beside its own then.
+    let store = PostgresStore::connect(&url)
+        .await?
+        .deadline(Duration::from_millis(100));
+    let api = RateLimitLayer::fixed(100, 60)
+        .name("api")
+        .key(key::header("x-api-key").or(key::peer_ip()))
+        .store(&store);
+    let login = RateLimitLayer::sliding(5, 900)
+        .name("login")
+        .key(key::peer_ip())
+        .store(&store);
+
+    let app = Router::new()
+        .route("/ping", get(ping).route_layer(api))
+        .route("/login", post(ping).route_layer(login));
+
+    let listener = TcpListener::bind(&address).await?;
+    let address = listener.local_addr()?;
+    println!(
+        "listening on http://{address}, counting in {}; try:",
+        store.health().name()
+    );
+    println!("  curl -i http://{address}/ping -H 'X-Api-Key: alice'");
+    println!("  curl -i -X POST http://{address}/login");
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app)
+        .with_graceful_shutdown(stopped())
+        .await?;
+    // Gives back what was charged ahead, for the others.
+    store.close().await?;
+    Ok(())
+}
+
+async fn ping() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}
+
+async fn stopped() {
+    // Without the signal there is nothing to wait for.
+    let _ = signal::ctrl_c().await;
+}

@@ -1,0 +1,79 @@
+//! What the engine has Postgres do: each call goes to the file that knows how.
+
+use super::database::Database;
+use super::{give_back, ledger, limits, resetting, sweeping, windows};
+use crate::clock::Clock;
+use crate::limit::Timestamp;
+use crate::store::engine::{Attempts, Backend, Batch, Changes, Charged, Cursor, Page};
+use crate::store::{Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit, StoreError};
+
+/// The writer's side of the store.
+pub(super) struct Postgres {
+    pub(super) database: Database,
+}
+
+impl Backend for Postgres {
+    async fn open(&mut self) -> Result<(), StoreError> {
+        self.database.open().await
+    }
+
+    async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
+        match windows::merged(batch) {
+            Some(merged) => windows::charge(&mut self.database, merged, clock).await,
+            None => ledger::charge(&mut self.database, batch, clock).await,
+        }
+    }
+
+    async fn give_back(
+        &mut self,
+        units: &[GiveBack],
+        clock: &Clock,
+    ) -> Result<Vec<GiveBack>, StoreError> {
+        give_back::give_back(&mut self.database, units, clock, give_back::PAGE).await
+    }
+
+    async fn peek(&mut self, looks: &[Charge], clock: &Clock) -> Result<Vec<Outcome>, StoreError> {
+        ledger::look(&mut self.database, looks, clock).await
+    }
+
+    async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
+        resetting::reset(&mut self.database, reset, after).await
+    }
+
+    async fn sweep(
+        &mut self,
+        now: Timestamp,
+        after: Option<Cursor>,
+        rows: u32,
+    ) -> Result<Page, StoreError> {
+        sweeping::sweep(&mut self.database, now, after, rows).await
+    }
+
+    async fn set_limit(&mut self, set: &SetLimit) -> Result<bool, StoreError> {
+        limits::set(&mut self.database, set).await
+    }
+
+    async fn limits(&mut self, ask: &LimitsAsk) -> Result<Limits, StoreError> {
+        limits::list(&mut self.database, ask).await
+    }
+
+    async fn count_refused(&mut self, attempts: &[Attempts]) -> Result<(), StoreError> {
+        give_back::count_refused(&mut self.database, attempts).await
+    }
+
+    async fn changes(&mut self, after: Option<i64>) -> Result<Changes, StoreError> {
+        limits::changes(&mut self.database, after).await
+    }
+
+    fn take_lost(&mut self) -> bool {
+        self.database.take_lost()
+    }
+
+    async fn maintain(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<(), StoreError> {
+        self.database.close().await
+    }
+}

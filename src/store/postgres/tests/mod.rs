@@ -1,0 +1,111 @@
+//! What is Postgres's own: the server, its clock, its locks, and the rows themselves.
+
+mod clocks;
+mod contention;
+mod leases;
+mod opening;
+mod outages;
+mod rows;
+#[path = "../../../../tests/servers/postgres.rs"]
+mod server;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use self::server::PostgresServer;
+use super::*;
+use crate::clock;
+use crate::limit::{Key, Policy, Timestamp};
+use crate::store::Outcome;
+use crate::store::suite::{NOON, Subject, charge_of, contract_suite};
+
+/// A machine that is busy with other tests must not make a charge late.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store in a schema of its own on the server that all tests share.
+async fn open() -> PostgresStore {
+    open_in(&PostgresServer::new_schema()).await
+}
+
+async fn open_in(schema: &str) -> PostgresStore {
+    let options = PostgresStoreOptions::new().schema(schema);
+    let store = options.connect(&PostgresServer::shared().url()).await;
+    store.unwrap().deadline(PATIENCE)
+}
+
+mod on_a_server {
+    use super::*;
+
+    contract_suite!(Subject::new(async |clock| (open().await.clock(&clock), ())));
+}
+
+fn noon() -> ManualClock {
+    ManualClock::new(Timestamp::from_unix_millis(NOON))
+}
+
+fn alice() -> Key {
+    Key::new("user", "alice")
+}
+
+/// The writer's side of a store, without the engine before it.
+fn backend(schema: &str) -> Postgres {
+    let location = Location::from_url(&PostgresServer::shared().url()).unwrap();
+    let schema = Some(schema.to_owned());
+    let location = Location { schema, ..location };
+    Postgres {
+        database: Database::new(location, ServerClock::new(), Arc::default()),
+    }
+}
+
+/// Runs a query on a connection of its own.
+async fn query(server: &PostgresServer, sql: &str) -> Vec<PgRow> {
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let rows = sqlx::query(AssertSqlSafe(sql.to_owned()));
+    let rows = rows.fetch_all(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    rows
+}
+
+async fn number(server: &PostgresServer, sql: &str) -> i64 {
+    query(server, sql).await[0].get(0)
+}
+
+async fn charge(store: &PostgresStore, policy: &Policy, cost: u32) -> Result<Outcome, StoreError> {
+    let charge = charge_of(&[(policy, &alice())], cost);
+    store.engine.charge(&charge).await
+}
+
+async fn is_admitted(store: &PostgresStore, policy: &Policy) -> bool {
+    charge(store, policy, 1).await.unwrap().is_admitted()
+}
+
+/// Asks until it is refused.
+async fn fill(store: &PostgresStore, policy: &Policy) -> u32 {
+    let mut admitted = 0;
+    while is_admitted(store, policy).await {
+        admitted += 1;
+    }
+    admitted
+}
+
+async fn used(store: &PostgresStore, policy: &Policy) -> u64 {
+    let look = charge_of(&[(policy, &alice())], 1);
+    let outcome = store.engine.peek(look).await.unwrap();
+    outcome.found.first().state.used(policy, outcome.at)
+}
+
+/// Charges until there is an answer again, and tells it and how many errors came before.
+async fn charge_patiently(store: &PostgresStore, policy: &Policy) -> (Outcome, usize) {
+    let until = clock::monotonic() + PATIENCE;
+    let mut errors = 0;
+    loop {
+        match charge(store, policy, 1).await {
+            Ok(outcome) => return (outcome, errors),
+            Err(error) => assert!(clock::monotonic() < until, "{error:?}"),
+        }
+        errors += 1;
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,139 @@
+//! What is opened and what is refused.
+
+use sqlx::postgres::PgPoolOptions;
+
+use super::*;
+
+async fn error_of(url: &str) -> PostgresOpenError {
+    PostgresStore::connect(url).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_start_at_once_all_find_the_tables() {
+    let schema = PostgresServer::new_schema();
+    let nodes: Vec<_> = (0..8)
+        .map(|_| {
+            let schema = schema.clone();
+            tokio::spawn(
+                async move { is_admitted(&open_in(&schema).await, &Policy::hourly(100)).await },
+            )
+        })
+        .collect();
+    for node in nodes {
+        assert!(node.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_can_not_be_used_is_said_so_without_a_password() {
+    let server = PostgresServer::shared();
+    assert_eq!(error_of("http://x").await.name(), "invalid-postgres-url");
+    let nobody = error_of("postgres://user:secret@127.0.0.1:1/db").await;
+    assert_eq!(nobody.name(), "postgres-unreachable");
+    assert!(!format!("{nobody:?}").contains("secret"), "{nobody:?}");
+    let elsewhere = error_of(&format!("{}_not", server.url())).await;
+    assert_eq!(elsewhere.name(), "postgres-refused", "{elsewhere:?}");
+    let tls = error_of(&format!("{}?sslmode=require", server.url())).await;
+    assert_eq!(tls.name(), "postgres-without-tls", "{tls:?}");
+    let schema = PostgresStoreOptions::new().schema("a\"b");
+    let schema = schema.connect(&server.url()).await.unwrap_err();
+    assert_eq!(schema.name(), "invalid-schema");
+    let none = error_of(&format!("{}?options=-c%20search_path%3Dnone", server.url())).await;
+    assert_eq!(none.name(), "no-schema", "{none:?}");
+    let only_reads = "default_transaction_read_only%3Don";
+    let reads = error_of(&format!("{}?options=-c%20{only_reads}", server.url())).await;
+    assert_eq!(reads.name(), "postgres-read-only", "{reads:?}");
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_told_which() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    query(server, &format!("CREATE ROLE nobody_{schema} LOGIN")).await;
+    let url = server
+        .url()
+        .replace("postgres@", &format!("nobody_{schema}@"));
+    let options = PostgresStoreOptions::new().schema(&schema);
+    let error = options.clone().connect(&url).await.unwrap_err();
+    assert_eq!(error.name(), "postgres-not-permitted", "{error:?}");
+    // What the owner has made once, others may use.
+    open_in(&schema).await;
+    let error = options.clone().connect(&url).await.unwrap_err();
+    assert_eq!(error.name(), "postgres-not-permitted", "{error:?}");
+    query(
+        server,
+        &format!("GRANT USAGE ON SCHEMA {schema} TO nobody_{schema}"),
+    )
+    .await;
+    let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA";
+    query(server, &format!("{grant} {schema} TO nobody_{schema}")).await;
+    let store = options.connect(&url).await.unwrap();
+    assert!(is_admitted(&store, &Policy::sliding(3, 60)).await);
+}
+
+#[tokio::test]
+async fn tables_of_a_later_version_are_used_as_long_as_that_allows() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    open_in(&schema).await;
+    query(
+        server,
+        &format!("UPDATE {schema}.rate_limit_schema SET version = 7"),
+    )
+    .await;
+    assert!(is_admitted(&open_in(&schema).await, &Policy::hourly(3)).await);
+    query(
+        server,
+        &format!("UPDATE {schema}.rate_limit_schema SET oldest_reader = 7"),
+    )
+    .await;
+    let options = PostgresStoreOptions::new().schema(&schema);
+    let error = options.connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.name(), "postgres-schema-too-new");
+}
+
+#[tokio::test]
+async fn a_table_of_the_application_is_left_alone() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    query(server, &format!("CREATE SCHEMA {schema}")).await;
+    query(
+        server,
+        &format!("CREATE TABLE {schema}.rate_limit_events (mine int)"),
+    )
+    .await;
+    let options = PostgresStoreOptions::new().schema(&schema);
+    let error = options.connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.name(), "postgres-name-taken");
+    assert!(error.to_string().contains("rate_limit_events"));
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_in_utf8_is_refused() {
+    let server = PostgresServer::shared();
+    query(
+        server,
+        "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0",
+    )
+    .await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/latin", server.port());
+    let error = error_of(&url).await;
+    assert_eq!(error.name(), "postgres-not-utf8", "{error:?}");
+}
+
+#[tokio::test]
+async fn the_pool_of_the_application_is_never_waited_for() {
+    let server = PostgresServer::shared();
+    let pool = PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect(&server.url()).await.unwrap();
+    let held = pool.acquire().await.unwrap();
+    let schema = PostgresServer::new_schema();
+    let options = PostgresStoreOptions::new().schema(&schema);
+    let store = options.from_pool(&pool).await.unwrap().deadline(PATIENCE);
+    assert!(is_admitted(&store, &Policy::hourly(3)).await);
+    drop(held);
+    store.close().await.unwrap();
+    assert!(pool.acquire().await.is_ok(), "the pool is left as it is");
+    assert_eq!(store.health().name(), "postgres/postgres");
+    assert!(!format!("{store:?}").contains("127.0.0.1"));
+}

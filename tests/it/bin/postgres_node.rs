@@ -1,0 +1,82 @@
+//! A process that charges a key in a Postgres, for tests of several nodes on one server.
+//!
+//! Arguments: the URL, the policies, joined by commas and written as `policies.rs` reads them, by how many milliseconds the clock of
+//! this machine is off, by how many that of the server, the tasks, the charges of each. `unleased` behind
+//! them turns leases off, and `impatient` gives a charge 250 ms.
+//! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer, and `failed` for
+//! one whose fate is not known.
+
+mod policies;
+
+use std::env;
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tollgate::{FailureMode, Key, Limiter, Policy, PostgresStore, StoreError};
+
+use self::policies::policy;
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [url, policies, own, servers, tasks, charges, options @ ..] = &arguments[..] else {
+        return Err("give URL, policies, two offsets, tasks, charges".into());
+    };
+    tollgate::skew_system_clock(own.parse()?);
+    let has = |word: &str| options.iter().any(|option| option == word);
+    let deadline = if has("impatient") { 250 } else { 5_000 };
+    let store = PostgresStore::connect(url)
+        .await?
+        .deadline(Duration::from_millis(deadline));
+    store.move_server_clock(servers.parse()?);
+    let is_leased = !has("unleased");
+    let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
+    let policies = policies?.into_iter().map(|policy| policy.leases(is_leased));
+    // What this process decided alone would come on top of the limit that all share.
+    let limiter = Limiter::try_new(policies.collect::<Vec<_>>())?
+        .store(&store)
+        .on_store_failure(FailureMode::Closed);
+    let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
+
+    say("ready")?;
+    io::stdin().lock().read_line(&mut String::new())?;
+    let tasks: Vec<_> = (0..tasks)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let key = Key::new("user", "alice");
+                for _ in 0..charges {
+                    if charge(&limiter, &key).await? {
+                        say("admitted")?;
+                    }
+                }
+                Ok::<_, io::Error>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    // A server that is gone takes nothing back.
+    let _ = store.close().await;
+    Ok(())
+}
+
+/// Charges once; what was certainly not done is asked again.
+async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
+    loop {
+        match limiter.check(key).await {
+            Ok(decision) => return Ok(decision.is_allowed()),
+            Err(StoreError::BreakerOpen) => yield_now().await,
+            Err(_) => say("failed")?,
+        }
+    }
+}
+
+fn say(word: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{word}")?;
+    out.flush()
+}
