@@ -110,6 +110,9 @@ mod pages {
     mod proxies {}
     #[doc = include_str!("../docs/sqlite.md")]
     mod sqlite {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../docs/postgres.md")]
+    mod postgres {}
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}

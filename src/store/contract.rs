@@ -16,7 +16,7 @@ use std::fmt;
 /// * A charge that is no longer waited for neither blocks nor changes the answers to others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no store of rate limits",
-    note = "give a reference to a `SqliteStore` or a `MemoryStore`; `SqliteStore::open(…)` is a future, and `.await?` makes the store"
+    note = "give a reference to a `SqliteStore`, a `MemoryStore`, or another one of this crate; `SqliteStore::open(…)` is a future, and `.await?` makes the store"
 )]
 pub trait Store: sealed::Sealed + fmt::Debug {}
 

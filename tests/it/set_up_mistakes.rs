@@ -1,5 +1,7 @@
 //! Mistakes in a set-up: each has a name, which ends its message and is a heading of `docs/errors.md`.
 
+mod servers;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{UnwindSafe, catch_unwind};
@@ -97,34 +99,6 @@ fn open_errors() -> [OpenError; 15] {
             found: "3.36.0".to_owned(),
         },
         OpenError::Failed(Arc::new(std::fmt::Error)),
-    ]
-}
-
-/// The names of what is wrong with a Redis. Without the feature they are only written here.
-fn redis_names() -> [&'static str; 5] {
-    #[cfg(feature = "redis")]
-    {
-        use tollgate::RedisOpenError;
-        let source = || Arc::new(std::fmt::Error);
-        let errors = [
-            RedisOpenError::InvalidUrl("no scheme".to_owned()),
-            RedisOpenError::InvalidPrefix,
-            RedisOpenError::Unreachable(source()),
-            RedisOpenError::NotAllowed(source()),
-            RedisOpenError::Failed(source()),
-        ];
-        errors.map(|error| {
-            assert_eq!(name_in(&error.to_string()), error.name());
-            error.name()
-        })
-    }
-    #[cfg(not(feature = "redis"))]
-    [
-        "invalid-redis-url",
-        "invalid-prefix",
-        "redis-unreachable",
-        "redis-not-allowed",
-        "redis-not-opened",
     ]
 }
 
@@ -333,7 +307,8 @@ async fn each_message_ends_with_its_name_and_none_is_left_out() {
         assert_eq!(name_in(&error.to_string()), error.name());
         names.insert(error.name().to_owned());
     }
-    names.extend(redis_names().map(str::to_owned));
+    names.extend(servers::postgres_names().map(str::to_owned));
+    names.extend(servers::redis_names().map(str::to_owned));
     for error in key_errors() {
         assert_eq!(Some(&*name_in(&error.to_string())), error.name());
         names.extend(error.name().map(str::to_owned));

@@ -66,10 +66,6 @@ pub(super) enum Job {
     Open,
     Reset(Reset),
     Sweep,
-    #[cfg_attr(
-        not(feature = "sqlite"),
-        allow(dead_code, reason = "only a store in SQLite has recorded usage")
-    )]
     Usage(Arc<UsageJob>),
     SetLimit(SetLimit),
     Limits(Arc<LimitsJob>),

@@ -1,6 +1,7 @@
 //! What the engine has Postgres do: each call goes to the file that knows how.
 
 use super::database::Database;
+use super::rows::fault;
 use super::{give_back, ledger, limits, resetting, sweeping, windows};
 use crate::clock::Clock;
 use crate::limit::Timestamp;
@@ -12,16 +13,55 @@ pub(super) struct Postgres {
     pub(super) database: Database,
 }
 
+/// A row with a longer one would not go into an index, and the whole batch would fail for it. A client has no influence on the
+/// number of a key's parts, each of which is hashed when it is long.
+const LONGEST_KEY: usize = 2_000;
+
+fn has_long_key(charge: &Charge) -> bool {
+    let mut parts = charge.parts.iter();
+    parts.any(|part| part.key.as_str().len() > LONGEST_KEY)
+}
+
+impl Postgres {
+    async fn charge_all(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
+        match windows::merged(batch) {
+            Some(merged) => windows::charge(&mut self.database, merged, clock).await,
+            None => ledger::charge(&mut self.database, batch, clock).await,
+        }
+    }
+}
+
 impl Backend for Postgres {
     async fn open(&mut self) -> Result<(), StoreError> {
         self.database.open().await
     }
 
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
-        match windows::merged(batch) {
-            Some(merged) => windows::charge(&mut self.database, merged, clock).await,
-            None => ledger::charge(&mut self.database, batch, clock).await,
+        if !batch.charges.iter().any(has_long_key) {
+            return self.charge_all(batch, clock).await;
         }
+        let others = batch.charges.iter().filter(|charge| !has_long_key(charge));
+        let others: Vec<_> = others.cloned().collect();
+        let mut charged = if others.is_empty() {
+            Charged {
+                answers: Vec::new(),
+                grants: Vec::new(),
+                has_evicted: false,
+                is_nearly_full: false,
+            }
+        } else {
+            let charges = &others;
+            self.charge_all(Batch { charges, ..batch }, clock).await?
+        };
+        let mut answers = charged.answers.into_iter();
+        let answer = |charge| {
+            if has_long_key(charge) {
+                return Err(fault("a key is longer than 2000 bytes"));
+            }
+            answers.next().unwrap_or(Err(StoreError::Panicked))
+        };
+        charged.answers = batch.charges.iter().map(answer).collect();
+        Ok(charged)
     }
 
     async fn give_back(

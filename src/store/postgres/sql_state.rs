@@ -15,7 +15,7 @@ pub(super) enum Meaning {
     Again,
     /// The call was undone, and the connection is sound.
     Undone { is_transient: bool },
-    /// The call was undone, and the connection is of no use: the server ends, or only reads.
+    /// The call was undone, and the connection is of no use: the server ends, or only reads, or the tables are gone.
     Ended,
     /// The connection broke. Whether the call was done is not known.
     InDoubt,
@@ -43,8 +43,11 @@ impl Meaning {
         match &*code {
             // Deadlocks, and transactions that can't be put in an order.
             "40P01" | "40001" => Self::Again,
-            // The server is shut down, starts, or has become a replica.
-            "57P01" | "57P02" | "57P03" | "57P05" | "25006" => Self::Ended,
+            // The server is shut down, starts, or has become a replica; or a schema, table or function is not there any more, and is
+            // made again.
+            "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "3F000" | "42P01" | "42883" => {
+                Self::Ended
+            }
             // A statement took too long, or waited too long for a lock; no room on a disk, in memory or for connections.
             "57014" | "55P03" => Self::Undone { is_transient: true },
             code if code.starts_with("53") => Self::Undone { is_transient: true },

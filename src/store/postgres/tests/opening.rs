@@ -68,7 +68,14 @@ async fn a_user_without_rights_is_told_which() {
     let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA";
     query(server, &format!("{grant} {schema} TO nobody_{schema}")).await;
     let store = options.connect(&url).await.unwrap();
-    assert!(is_admitted(&store, &Policy::sliding(3, 60)).await);
+    let policy = Policy::sliding(3, 60);
+    assert!(is_admitted(&store, &policy).await);
+    let reset = crate::store::Reset {
+        part: crate::store::suite::part_of(&policy, &alice()),
+        with_keys_under: true,
+        at: store.engine.told_time().await.unwrap(),
+    };
+    assert_eq!(store.engine.reset(reset).await.unwrap(), 1);
 }
 
 #[tokio::test]

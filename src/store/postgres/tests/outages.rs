@@ -144,3 +144,23 @@ async fn unlogged_counters_are_lost_with_a_crash_and_nothing_goes_back_to_new_on
     let other = connect(&server).await.clock(&noon());
     assert!(!is_admitted(&other, &leased).await);
 }
+
+#[tokio::test]
+async fn tables_that_are_gone_are_made_again() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    let store = open_in(&schema).await;
+    let others = [policy(3), Policy::sliding(3, 60).name("log")];
+    for policy in &others {
+        fill(&store, policy).await;
+    }
+    query(server, &format!("DROP SCHEMA {schema} CASCADE")).await;
+    for policy in &others {
+        charge_patiently(&store, policy).await;
+        let until = clock::monotonic() + PATIENCE;
+        // What was known to be over is asked again, once it is seen that all is new.
+        while !charge_patiently(&store, policy).await.0.is_admitted() {
+            assert!(clock::monotonic() < until, "{policy}");
+        }
+    }
+}

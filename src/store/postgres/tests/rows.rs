@@ -115,3 +115,37 @@ async fn a_reset_and_a_sweep_at_the_ends_of_a_policy_touch_no_other() {
         assert!(store.engine.charge(&charge).await.unwrap().is_admitted());
     }
 }
+
+#[tokio::test]
+async fn a_key_that_is_too_long_fails_alone() {
+    let schema = PostgresServer::new_schema();
+    let mut backend = backend(&schema);
+    let mut long = Key::new("user", 1);
+    while long.as_str().len() <= 2_000 {
+        long = long.and("part", "x".repeat(60));
+    }
+    let policy = Policy::fixed(3, 60);
+    let asks = [&alice(), &long, &alice()].map(|key| charge_of(&[(&policy, key)], 1));
+    let batch = crate::store::engine::Batch {
+        charges: &asks,
+        ahead: &[],
+    };
+    let charged = backend.charge(batch, &Clock::System).await.unwrap();
+    let answers = charged.answers.iter();
+    let admitted = answers.map(|answer| answer.as_ref().is_ok_and(Outcome::is_admitted));
+    assert_eq!(admitted.collect::<Vec<_>>(), [true, false, true]);
+    // What is just short enough goes into the tables.
+    let mut longest = Key::new("user", 1);
+    while longest.as_str().len() < 1_900 {
+        longest = longest.and("part", format!("{:x<50}", fastrand::u64(..)));
+    }
+    for policy in [policy, Policy::sliding(3, 60), Policy::token_bucket(3, 60)] {
+        let asks = [charge_of(&[(&policy, &longest)], 1)];
+        let batch = crate::store::engine::Batch {
+            charges: &asks,
+            ahead: &[],
+        };
+        let charged = backend.charge(batch, &Clock::System).await.unwrap();
+        assert!(charged.answers[0].as_ref().unwrap().is_admitted());
+    }
+}
