@@ -20,6 +20,14 @@ impl Numbers {
         }
     }
 
+    /// The instant that they begin with.
+    pub(super) fn first_instant(&self) -> Result<Timestamp, StoreError> {
+        match self.0.as_slice().first() {
+            Some(Value::Int(millis)) => Ok(Timestamp::from_unix_millis(*millis)),
+            _ => Err(fault("a script has answered no instant")),
+        }
+    }
+
     /// How many are left.
     pub(super) fn left(&self) -> usize {
         self.0.len()

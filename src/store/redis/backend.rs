@@ -1,18 +1,20 @@
-//! What the engine has Redis do: each call is one step of the server, and goes to the file that knows how.
+//! What the engine has Redis do: each call is one step of the server, or of each node that it is about, and goes to the file that
+//! knows how.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 use super::answer::Numbers;
-use super::failure::failure;
-use super::give_back::{Returned, Returning};
+use super::failure::{failure, fault};
+use super::limits::KnownLimits;
 use super::names::{Names, instant};
 use super::packed::Packed;
-use super::plan::Plan;
-use super::replay::Replay;
 use super::scripts::Script;
-use super::server::{Answer, Server};
-use super::{limits, resetting};
+use super::server::Answer;
+use super::servers::{Ask, Servers, Told};
+use super::spread::{grouped, slot_of_part};
+use super::{charging, give_back, limits, resetting};
 use crate::clock::{Clock, ServerClock};
 use crate::limit::Timestamp;
 use crate::store::engine::{Attempts, Backend, Batch, Changes, Charged, Cursor, Page};
@@ -20,78 +22,90 @@ use crate::store::{Charge, GiveBack, Limits, LimitsAsk, Outcome, Reset, SetLimit
 
 /// The writer's side of the store.
 pub(super) struct Redis {
-    pub(super) server: Server,
+    pub(super) servers: Servers,
     pub(super) names: Names,
     pub(super) clock: ServerClock,
     /// Milliseconds that are added to the server's time, for tests.
     pub(super) offset: Arc<AtomicI64>,
+    /// Of a cluster, in which a script does not see them.
+    pub(super) limits: KnownLimits,
 }
 
 impl Redis {
-    /// Runs a script. The instant is that of a test, or one that was told; without it the server's clock decides.
+    /// Runs a script for each thing that is asked. The instant is that of a test, or one that was told; without it the server's clock
+    /// decides.
+    pub(super) async fn run_each(
+        &mut self,
+        script: Script,
+        at: Option<Timestamp>,
+        asks: Vec<Ask>,
+    ) -> Vec<Result<Answer, StoreError>> {
+        let told = Told {
+            names: &self.names,
+            at: at.map(instant),
+            offset: self.offset(),
+        };
+        self.servers.run(script, told, asks).await
+    }
+
+    /// Runs a script once.
     pub(super) async fn run(
         &mut self,
         script: Script,
-        keys: &[String],
         at: Option<Timestamp>,
-        asked: Packed,
+        ask: Ask,
     ) -> Result<Answer, StoreError> {
-        self.run_with(script, keys, at, &asked.into_bytes()).await
+        let mut answers = self.run_each(script, at, vec![ask]).await;
+        let nothing = || Err(fault("a script was not run"));
+        answers.pop().unwrap_or_else(nothing)
     }
 
-    async fn run_with(
-        &mut self,
-        script: Script,
-        keys: &[String],
-        at: Option<Timestamp>,
-        asked: &[u8],
-    ) -> Result<Answer, StoreError> {
-        let at = at.map_or_else(String::new, |at| instant(at).to_string());
-        let offset = self.offset().to_string();
-        let prefix = self.names.prefix().to_owned();
-        let arguments = [prefix.as_bytes(), at.as_bytes(), offset.as_bytes(), asked];
-        self.server.run(script, keys, &arguments).await
+    /// Notes what the clock of a server has shown.
+    pub(super) fn hear(&mut self, slot: u16, sent: Instant, at: Timestamp) {
+        let at = self.servers.heard(slot, sent, at);
+        self.clock.heard(sent, at);
+    }
+
+    /// The slot of a part; in one server all are in one.
+    pub(super) fn slot(&self, part: &crate::store::Part) -> u16 {
+        if self.servers.is_cluster() {
+            slot_of_part(&self.names, part)
+        } else {
+            0
+        }
     }
 
     fn offset(&self) -> i64 {
         self.offset.load(Ordering::Relaxed)
     }
-
-    /// What a batch has brought. A server that has told its time was heard.
-    async fn replay<'p, 'a>(
-        &mut self,
-        plan: &'p Plan<'a>,
-        ahead: usize,
-        clock: &Clock,
-    ) -> Result<Replay<'p, 'a>, StoreError> {
-        let (keys, asked) = (plan.keys(&self.names), plan.packed());
-        let at = clock.manual();
-        let answer = self.run_with(Script::Charge, &keys, at, &asked).await?;
-        let replay = Replay::read(plan, ahead, &mut Numbers::of(answer.value)?)?;
-        if at.is_none() {
-            self.clock.heard(answer.sent, replay.now);
-        }
-        Ok(replay)
-    }
 }
 
 impl Backend for Redis {
     async fn open(&mut self) -> Result<(), StoreError> {
-        let answer = self.server.ask(&redis::cmd("TIME")).await?;
-        let (seconds, micros): (i64, i64) =
-            redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;
-        let at = seconds.saturating_mul(1_000).saturating_add(micros / 1_000);
-        let at = Timestamp::from_unix_millis(at.saturating_add(self.offset()));
-        self.clock.heard(answer.sent, at);
+        let cmd = redis::cmd("TIME");
+        let mut furthest: Option<(Instant, Timestamp)> = None;
+        for place in 0..self.servers.count().await? {
+            let answer = self.servers.ask(place, &cmd).await?;
+            let (seconds, micros): (i64, i64) =
+                redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;
+            let at = seconds.saturating_mul(1_000).saturating_add(micros / 1_000);
+            let at = Timestamp::from_unix_millis(at.saturating_add(self.offset()));
+            let shown = furthest.map_or(at, |(sent, shown)| {
+                let gone = answer.sent.saturating_duration_since(sent);
+                shown.saturating_add(gone).max(at)
+            });
+            furthest = Some((answer.sent, shown));
+        }
+        if let Some((sent, at)) = furthest {
+            self.clock.heard(sent, at);
+        }
         // A server that runs no scripts is found now, and not at the first charge.
         limits::changes(self, None).await?;
         Ok(())
     }
 
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
-        let plan = Plan::of_batch(batch.charges, batch.ahead);
-        let replay = self.replay(&plan, batch.ahead.len(), clock).await?;
-        replay.charge(batch.charges, batch.ahead)
+        charging::charge(self, batch, clock).await
     }
 
     async fn give_back(
@@ -99,17 +113,11 @@ impl Backend for Redis {
         units: &[GiveBack],
         clock: &Clock,
     ) -> Result<Vec<GiveBack>, StoreError> {
-        let returning = Returning::of(units, &self.names);
-        let asked = returning.packed();
-        let script = Script::GiveBack;
-        let answer = self.run(script, &returning.keys, clock.manual(), asked);
-        let Returned { left } = Returned::read(units, &mut Numbers::of(answer.await?.value)?)?;
-        Ok(left)
+        give_back::give_back(self, units, clock).await
     }
 
     async fn peek(&mut self, looks: &[Charge], clock: &Clock) -> Result<Vec<Outcome>, StoreError> {
-        let plan = Plan::of_looks(looks);
-        self.replay(&plan, 0, clock).await?.look(looks)
+        charging::look(self, looks, clock).await
     }
 
     async fn reset(&mut self, reset: &Reset, after: Option<Cursor>) -> Result<Page, StoreError> {
@@ -135,22 +143,27 @@ impl Backend for Redis {
     }
 
     async fn count_refused(&mut self, attempts: &[Attempts]) -> Result<(), StoreError> {
-        let keys: Vec<_> = attempts
-            .iter()
-            .map(|attempts| self.names.of(&attempts.part))
-            .collect();
-        let numbers = attempts.iter().zip(1..).flat_map(|(attempts, place)| {
-            [
-                place,
-                instant(attempts.window_start),
-                attempts.epoch.cast_signed(),
-                attempts.units.cast_signed(),
-            ]
-        });
-        let mut asked = Packed::default();
-        asked.numbers(&numbers.collect::<Vec<_>>());
-        self.run(Script::CountRefused, &keys, None, asked).await?;
-        Ok(())
+        let groups = grouped(attempts, |attempts| self.slot(&attempts.part));
+        let mut asks = Vec::with_capacity(groups.len());
+        for group in groups {
+            let names = group.things.iter();
+            let names: Vec<_> = names.map(|of| self.names.of(&of.part)).collect();
+            let windows = group.things.iter().zip(&names);
+            let declared = windows.map(|(of, name)| format!("{name}:{}", instant(of.window_start)));
+            let numbers = group.things.iter().zip(1..).flat_map(|(of, place)| {
+                let (epoch, units) = (of.epoch.cast_signed(), of.units.cast_signed());
+                [place, instant(of.window_start), epoch, units]
+            });
+            let mut asked = Packed::default();
+            asked.numbers(&numbers.collect::<Vec<_>>());
+            asks.push(Ask {
+                declared: declared.collect(),
+                names,
+                asked,
+            });
+        }
+        let answers = self.run_each(Script::CountRefused, None, asks).await;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     async fn changes(&mut self, after: Option<i64>) -> Result<Changes, StoreError> {
@@ -166,7 +179,12 @@ impl Backend for Redis {
     }
 
     async fn close(&mut self) -> Result<(), StoreError> {
-        self.server.close();
+        self.servers.close();
         Ok(())
     }
+}
+
+/// The numbers of an answer.
+pub(super) fn numbers(answer: Result<Answer, StoreError>) -> Result<Numbers, StoreError> {
+    Numbers::of(answer?.value)
 }

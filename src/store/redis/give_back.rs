@@ -1,35 +1,77 @@
 //! Units that go back to where they were taken from: what the script is asked, and what is left for the next call.
 
 use super::answer::Numbers;
+use super::backend::{Redis, numbers};
+use super::limits;
 use super::names::{Names, instant};
 use super::packed::Packed;
 use super::plan::{Kind, period};
+use super::scripts::Script;
+use super::servers::Ask;
+use super::spread::grouped;
+use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Taken;
-use crate::store::{GiveBack, StoreError};
+use crate::store::{GiveBack, Part, StoreError};
 
 /// Events that a call goes through: a millisecond or two.
 const PAGE: i64 = 500;
 
-/// What is given back in one call.
-pub(super) struct Returning<'a> {
-    units: &'a [GiveBack],
-    pub(super) keys: Vec<String>,
+/// Gives units back, and returns what is left for the next call.
+pub(super) async fn give_back(
+    redis: &mut Redis,
+    units: &[GiveBack],
+    clock: &Clock,
+) -> Result<Vec<GiveBack>, StoreError> {
+    let groups = grouped(units, |back| redis.slot(&back.part));
+    let tells = !redis.servers.is_cluster();
+    let asks = groups
+        .iter()
+        .map(|group| ask(&group.things, &redis.names, tells));
+    let asks: Vec<_> = asks.collect();
+    let answers = redis.run_each(Script::GiveBack, clock.manual(), asks).await;
+    let (mut left, mut freed, mut error) = (Vec::new(), Vec::new(), None);
+    for (group, answer) in groups.iter().zip(answers) {
+        match numbers(answer).and_then(|mut numbers| Returned::read(&group.things, &mut numbers)) {
+            Ok(mut returned) => {
+                left.append(&mut returned.left);
+                freed.append(&mut returned.freed);
+            }
+            // What is certain not to have gone back goes with the next call, unless none has.
+            Err(error) if error.is_transient() && groups.len() > 1 => {
+                left.extend(group.things.iter().map(|back| (*back).clone()));
+            }
+            Err(failure) => error = Some(failure),
+        }
+    }
+    if !freed.is_empty() {
+        limits::tell(redis, &freed).await?;
+    }
+    match error {
+        Some(error) => Err(error),
+        None => Ok(left),
+    }
 }
 
-impl<'a> Returning<'a> {
-    pub(super) fn of(units: &'a [GiveBack], names: &Names) -> Self {
-        let keys = units.iter().map(|back| names.of(&back.part)).collect();
-        Self { units, keys }
+fn ask(units: &[&GiveBack], names: &Names, tells: bool) -> Ask {
+    let mut packed = Packed::default();
+    packed.list(3).number(tells.into()).number(PAGE);
+    packed.list(units.len());
+    for (back, place) in units.iter().zip(1..) {
+        pack(&mut packed, back, place);
     }
-
-    pub(super) fn packed(&self) -> Packed {
-        let mut packed = Packed::default();
-        packed.list(3).number(1).number(PAGE).list(self.units.len());
-        for (back, place) in self.units.iter().zip(1..) {
-            pack(&mut packed, back, place);
-        }
-        packed
+    let names: Vec<_> = units.iter().map(|back| names.of(&back.part)).collect();
+    let declared = units
+        .iter()
+        .zip(&names)
+        .map(|(back, name)| match back.from {
+            Taken::Window { start, .. } => format!("{name}:{}", instant(start)),
+            _ => name.clone(),
+        });
+    Ask {
+        declared: declared.collect(),
+        names,
+        asked: packed,
     }
 }
 
@@ -41,10 +83,8 @@ fn pack(packed: &mut Packed, back: &GiveBack, place: i64) {
         Taken::Bucket { .. } => Kind::Bucket,
         Taken::Refusals { .. } => Kind::Block,
     };
-    // Of a block others know by the counter whose keys it blocks.
-    let counter = part.rule.counter.trim_end_matches(";block");
     packed.list(8).number(place).number(kind.number());
-    packed.text(counter).text(part.key.as_str());
+    packed.text(counter_of(part)).text(part.key.as_str());
     packed.number(back.units.into());
     match back.from {
         Taken::Window { start, epoch } => {
@@ -73,25 +113,41 @@ fn pack(packed: &mut Packed, back: &GiveBack, place: i64) {
     }
 }
 
-/// What is left to be given back.
-pub(super) struct Returned {
-    pub(super) left: Vec<GiveBack>,
+/// What a script has left to be given back, and what others are to be told of.
+struct Returned {
+    left: Vec<GiveBack>,
+    /// The counter and the key.
+    freed: Vec<(String, String)>,
 }
 
 impl Returned {
-    pub(super) fn read(units: &[GiveBack], numbers: &mut Numbers) -> Result<Self, StoreError> {
+    fn read(units: &[&GiveBack], numbers: &mut Numbers) -> Result<Self, StoreError> {
         let mut left = Vec::new();
         for back in units {
             let (units, after) = (numbers.next()?, numbers.instant()?);
             match units {
                 0 => {}
                 // It had no room in the page.
-                ..0 => left.push(back.clone()),
+                ..0 => left.push((*back).clone()),
                 _ => left.push(rest(back, units, after)),
             }
         }
-        Ok(Self { left })
+        let mut freed = Vec::new();
+        while numbers.left() > 0 {
+            let back = units.get(numbers.place()?);
+            let part = back.map(|back| &back.part);
+            freed.extend(
+                part.map(|part| (counter_of(part).to_owned(), part.key.as_str().to_owned())),
+            );
+        }
+        Ok(Self { left, freed })
     }
+}
+
+/// The counter that others know. A block's is that whose keys it blocks.
+fn counter_of(part: &Part) -> &str {
+    let counter = &*part.rule.counter;
+    counter.strip_suffix(";block").unwrap_or(counter)
 }
 
 fn rest(back: &GiveBack, units: i64, after: Timestamp) -> GiveBack {

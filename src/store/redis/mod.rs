@@ -7,6 +7,8 @@
 
 mod answer;
 mod backend;
+mod charging;
+mod cluster;
 mod failure;
 mod give_back;
 mod limits;
@@ -18,6 +20,9 @@ mod replay;
 mod resetting;
 mod scripts;
 mod server;
+mod servers;
+mod slots;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -29,9 +34,12 @@ use std::time::Duration;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::backend::Redis;
+use self::cluster::Cluster;
+use self::limits::KnownLimits;
 use self::names::Names;
 pub use self::open_error::RedisOpenError;
 use self::server::{Server, Timeout};
+use self::servers::Servers;
 use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
 use super::{Store, StoreError, StoreHandle, StoreHealth};
@@ -115,32 +123,81 @@ impl RedisStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub async fn connect_with_prefix(url: &str, prefix: &str) -> Result<Self, RedisOpenError> {
-        let is_odd = |char: char| char.is_control() || "{}".contains(char);
-        if prefix.len() > LONGEST_PREFIX || prefix.contains(is_odd) {
-            return Err(RedisOpenError::InvalidPrefix);
-        }
-        let invalid = |error: redis::RedisError| RedisOpenError::InvalidUrl(reason(&error));
-        let info = url.into_connection_info().map_err(invalid)?;
-        // It tells when a connection has ended while nobody asks anything.
-        let settings = info.redis_settings().clone();
-        let info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
+        check_prefix(prefix)?;
+        let info = info_of(url)?;
         let name = name(&info);
-        let client = Client::open(info).map_err(invalid)?;
-        let store = Self::on(client, name, prefix);
+        let client = Client::open(info).map_err(|error| invalid(&error))?;
+        let timeout = Timeout::new();
+        let server = Server::new(client, timeout.clone());
+        Self::opened(Servers::One(Box::new(server)), timeout, name, prefix).await
+    }
+
+    /// Connects to a cluster, of which some nodes are named: the others are found. The counters of one key are in one slot.
+    ///
+    /// Several policies in one decision must be about the same key there, since nodes can't decide together: with keys of their own
+    /// put them into layers of their own, which are charged one after the other. A charge that is about several keys all the same is
+    /// refused with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`RedisOpenError`] as in [`connect`](Self::connect), and when no node is named.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use tollgate::RedisStore;
+    ///
+    /// let store = RedisStore::connect_cluster(&["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"]).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub async fn connect_cluster(urls: &[&str]) -> Result<Self, RedisOpenError> {
+        Self::connect_cluster_with_prefix(urls, DEFAULT_PREFIX).await
+    }
+
+    /// Connects as [`connect_cluster`](Self::connect_cluster) does, and counts in keys with another
+    /// [prefix](Self::connect_with_prefix).
+    ///
+    /// # Errors
+    ///
+    /// [`RedisOpenError::InvalidPrefix`], and as in [`connect_cluster`](Self::connect_cluster).
+    pub async fn connect_cluster_with_prefix(
+        urls: &[&str],
+        prefix: &str,
+    ) -> Result<Self, RedisOpenError> {
+        check_prefix(prefix)?;
+        let seeds: Result<Vec<_>, _> = urls.iter().map(|url| info_of(url)).collect();
+        let seeds = seeds?;
+        let Some(first) = seeds.first() else {
+            return Err(RedisOpenError::InvalidUrl("no node is named".to_owned()));
+        };
+        let name = name(first);
+        let timeout = Timeout::new();
+        let cluster = Cluster::new(seeds, timeout.clone());
+        Self::opened(Servers::Cluster(Box::new(cluster)), timeout, name, prefix).await
+    }
+
+    async fn opened(
+        servers: Servers,
+        timeout: Timeout,
+        name: String,
+        prefix: &str,
+    ) -> Result<Self, RedisOpenError> {
+        let store = Self::on(servers, timeout, name, prefix);
         let opened = store.engine.open().await;
         opened.map_err(RedisOpenError::from_store)?;
         Ok(store)
     }
 
-    fn on(client: Client, name: String, prefix: &str) -> Self {
-        let timeout = Timeout::new();
+    fn on(servers: Servers, timeout: Timeout, name: String, prefix: &str) -> Self {
         let offset = Arc::new(AtomicI64::new(0));
         let clock = ServerClock::new();
         let backend = Redis {
-            server: Server::new(client, timeout.clone()),
+            servers,
             names: Names::new(prefix),
             clock: clock.clone(),
             offset: Arc::clone(&offset),
+            limits: KnownLimits::default(),
         };
         Self {
             engine: Arc::new(Engine::new(name, backend, Clock::Server(clock))),
@@ -228,7 +285,24 @@ fn name(info: &ConnectionInfo) -> String {
     }
 }
 
+fn info_of(url: &str) -> Result<ConnectionInfo, RedisOpenError> {
+    let info = url
+        .into_connection_info()
+        .map_err(|error| invalid(&error))?;
+    // It tells when a connection has ended while nobody asks anything.
+    let settings = info.redis_settings().clone();
+    Ok(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
+}
+
+fn check_prefix(prefix: &str) -> Result<(), RedisOpenError> {
+    let is_odd = |char: char| char.is_control() || "{}".contains(char);
+    if prefix.len() > LONGEST_PREFIX || prefix.contains(is_odd) {
+        return Err(RedisOpenError::InvalidPrefix);
+    }
+    Ok(())
+}
+
 /// Why a URL will not do. The URL itself may have a password.
-fn reason(error: &redis::RedisError) -> String {
-    error.category().to_owned()
+fn invalid(error: &redis::RedisError) -> RedisOpenError {
+    RedisOpenError::InvalidUrl(error.category().to_owned())
 }

@@ -36,6 +36,11 @@ impl Names {
         format!("{}{counter}:{{{escape}{key}}}", self.prefix)
     }
 
+    /// A name in the slot of what is not of a single key.
+    pub(super) fn shared(&self) -> String {
+        format!("{}{{shared}}:changes", self.prefix)
+    }
+
     /// The pattern of all names of a counter whose key begins with a text.
     pub(super) fn pattern(&self, counter: &str, from: &str) -> String {
         let mut pattern = String::new();

@@ -259,8 +259,8 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    /// What the script is asked.
-    pub(super) fn packed(&self) -> Vec<u8> {
+    /// What the script is asked. The limits that were set are known, or looked up by the script itself.
+    pub(super) fn packed(&self, known: Option<&[[String; 2]]>) -> Packed {
         let mut packed = Packed::default();
         packed.list(6).number(i64::from(self.is_look));
         packed.list(self.rules.all.len());
@@ -283,15 +283,21 @@ impl<'a> Plan<'a> {
             packed.numbers(&[place_of(*rule), place_of(*limit)]);
         }
         packed.list(self.limits.all.len());
-        for (filed_under, key) in &self.limits.all {
-            packed.list(2).text(filed_under).text(key);
+        for (place, (filed_under, key)) in self.limits.all.iter().enumerate() {
+            match known.map(|known| &known[place]) {
+                None => packed.list(2).text(filed_under).text(key),
+                Some([of_key, of_all]) => {
+                    packed.list(4).text(filed_under).text(key);
+                    packed.text(of_key).text(of_all)
+                }
+            };
         }
         packed.numbers(&self.charges());
         let ahead = self.ahead.iter();
         let ahead = ahead
             .flat_map(|(entry, rule, units)| [place_of(*entry), place_of(*rule), (*units).into()]);
         packed.numbers(&ahead.collect::<Vec<_>>());
-        packed.into_bytes()
+        packed
     }
 
     fn charges(&self) -> Vec<i64> {

@@ -7,11 +7,15 @@ use std::collections::BTreeSet;
 use redis::Cmd;
 
 use super::answer::Numbers;
-use super::backend::Redis;
+use super::backend::{Redis, numbers};
 use super::failure::failure;
+use super::limits;
 use super::packed::Packed;
 use super::plan::{Kind, period};
 use super::scripts::Script;
+use super::servers::Ask;
+use super::slots::slot_of;
+use super::spread::{declared, grouped};
 use crate::limit::Timestamp;
 use crate::limit::algorithm::State;
 use crate::limit::algorithm::fixed_window::Usage;
@@ -31,7 +35,10 @@ pub(super) async fn reset(
     let (from, to) = reset.part.key.under();
     let Some(after) = after else {
         let key = reset.part.key.as_str();
-        let count = reset_keys(redis, reset, &[key], (key, key)).await?;
+        // What all keys begin with is none itself.
+        let own = [key];
+        let own = if key.is_empty() { &[][..] } else { &own };
+        let count = reset_keys(redis, reset, own, (key, key)).await?;
         let next = Cursor {
             key: from,
             ..Cursor::default()
@@ -44,6 +51,7 @@ pub(super) async fn reset(
     };
     let counter = &*reset.part.rule.counter;
     let mut scan = Cmd::new();
+    let nodes = redis.servers.count().await?;
     let place = if after.route.is_empty() {
         "0"
     } else {
@@ -52,7 +60,7 @@ pub(super) async fn reset(
     scan.arg("SCAN").arg(place);
     scan.arg("MATCH").arg(redis.names.pattern(counter, &from));
     scan.arg("COUNT").arg(PAGE);
-    let answer = redis.server.ask(&scan).await?;
+    let answer = redis.servers.ask(after.table, &scan).await?;
     let (place, found): (String, Vec<Vec<u8>>) =
         redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;
     let found: Vec<_> = found
@@ -68,11 +76,14 @@ pub(super) async fn reset(
     let units = reset_keys(redis, reset, &keys, (&from, &to)).await?;
     // They are told with the last page: it is then that what is known of the keys is forgotten, in whatever order they were found.
     let count = after.at.unsigned_abs().saturating_add(units);
-    let is_last = place == "0";
+    let is_last_of_node = place == "0";
+    let table = after.table + usize::from(is_last_of_node);
+    let is_last = table >= nodes;
     Ok(Page {
         count: if is_last { count } else { 0 },
         kept: 0,
         next: (!is_last).then(|| Cursor {
+            table,
             key: from,
             route: place,
             at: i64::try_from(count).unwrap_or(i64::MAX),
@@ -91,21 +102,41 @@ async fn reset_keys(
         return Ok(0);
     }
     let counter = &*reset.part.rule.counter;
-    let names: Vec<_> = keys
-        .iter()
-        .map(|key| redis.names.of_texts(counter, key))
-        .collect();
     let kind = Kind::of(&reset.part);
-    let mut asked = Packed::default();
-    asked.list(6).number(1).number(kind.number());
-    asked.number(period(reset.part.policy()));
-    asked.text(counter).text(first).text(last);
-    let answer = redis.run(Script::Reset, &names, Some(reset.at), asked);
-    let mut numbers = Numbers::of(answer.await?.value)?;
-    let now = numbers.instant()?;
+    let tells = !redis.servers.is_cluster();
+    let all = keys.iter().map(|key| redis.names.of_texts(counter, key));
+    let groups = grouped(all, |name| if tells { 0 } else { slot_of(name) });
+    let asks = groups.iter().map(|group| {
+        let mut asked = Packed::default();
+        asked.list(6).number(tells.into()).number(kind.number());
+        asked.number(period(reset.part.policy()));
+        asked.text(counter).text(first).text(last);
+        let names = group.things.clone();
+        let declared = names
+            .iter()
+            .map(|name| declared(&reset.part, name, reset.at));
+        Ask {
+            declared: declared.flatten().collect(),
+            names,
+            asked,
+        }
+    });
+    let asks: Vec<_> = asks.collect();
+    if !tells {
+        // Before and after it: who hears of it in between may lease from what is still to be reset.
+        limits::tell_reset(redis, (counter, first, last)).await?;
+    }
+    let answers = redis.run_each(Script::Reset, Some(reset.at), asks).await;
     let mut units: u64 = 0;
-    for _ in keys {
-        units = units.saturating_add(used(reset, kind, now, &mut numbers)?);
+    for (group, answer) in groups.iter().zip(answers) {
+        let mut numbers = numbers(answer)?;
+        let now = numbers.instant()?;
+        for _ in &group.things {
+            units = units.saturating_add(used(reset, kind, now, &mut numbers)?);
+        }
+    }
+    if !tells {
+        limits::tell_reset(redis, (counter, first, last)).await?;
     }
     Ok(units)
 }

@@ -81,7 +81,7 @@ impl Server {
         &mut self,
         script: Script,
         keys: &[String],
-        arguments: &[&[u8]],
+        arguments: &[Vec<u8>],
     ) -> Result<Answer, StoreError> {
         // Another client may have it forgotten in between.
         for _ in 0..2 {
@@ -92,16 +92,34 @@ impl Server {
             let mut cmd = Cmd::with_capacity(3 + keys.len() + arguments.len(), 4_096);
             cmd.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
             for argument in arguments {
-                cmd.arg(*argument);
+                cmd.arg(&**argument);
             }
             let sent = clock::monotonic();
             match self.send(&cmd).await? {
                 Ok(value) => return Ok(Answer { sent, value }),
-                Err(error) if is_no_script(&error) => self.shas[script as usize] = None,
+                Err(error) if is_no_script(&error) => self.forget(script),
                 Err(error) => return Err(failure(error)),
             }
         }
         Err(certain(ScriptForgotten))
+    }
+
+    /// A connection, and what the server calls a script, which is loaded when it has not got it.
+    pub(super) async fn ready(
+        &mut self,
+        script: Script,
+    ) -> Result<(MultiplexedConnection, String), StoreError> {
+        let sha = match &self.shas[script as usize] {
+            Some(sha) => sha.clone(),
+            None => self.load(script).await?,
+        };
+        let link = self.connected().await?;
+        Ok((link.connection.clone(), sha))
+    }
+
+    /// The server has forgotten a script.
+    pub(super) fn forget(&mut self, script: Script) {
+        self.shas[script as usize] = None;
     }
 
     /// Asks for something without a script.

@@ -1,7 +1,8 @@
 -- What all scripts begin with: the time, whole numbers, and what others are told.
 --
 -- Numbers are doubles here: whole ones are exact up to 2^53, and nothing below leaves that range. A text is made of them by
--- `text` alone, since `..` writes 14 digits. KEYS are the names of counters, without the start of their windows.
+-- `text` alone, since `..` writes 14 digits. KEYS are the names of counters, without the start of their windows; a cluster looks at
+-- KEYS as names of what is there, so for one they are a fifth argument.
 -- ARGV: the prefix, the instant that a test has set or nothing, milliseconds that are added to the server's time, what
 -- is asked.
 local call, fmod, floor, ceil, min, max = redis.call, math.fmod, math.floor, math.ceil, math.min, math.max
@@ -14,6 +15,7 @@ local LONGEST_WAY = 10000
 local LONGEST_TTL = 1000000000000
 
 local prefix = ARGV[1]
+local KEYS = ARGV[5] and cmsgpack.unpack(ARGV[5]) or KEYS
 local time = call('TIME')
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = tonumber(ARGV[2]) or tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3])

@@ -99,5 +99,24 @@ local function tell_all()
     return 0
 end
 
-local whats = { [0] = set, [1] = find, [2] = list, [4] = sweep, [5] = changes, [6] = tell_all }
+-- What is set for keys: `{7, limits}`, each `{policy, key}`. The answer: of each that of the key and that of all, or nothing.
+local function of_keys()
+    local found = {}
+    for _, limit in ipairs(policy) do
+        local both = call('HMGET', prefix .. '{shared}:limits:' .. limit[1], limit[2], '')
+        found[#found + 1], found[#found + 2] = both[1] or '', both[2] or ''
+    end
+    return found
+end
+
+-- Which policies have limits: `{8, policies}`.
+local function which()
+    local found = {}
+    for place, of in ipairs(policy) do
+        found[place] = call('EXISTS', prefix .. '{shared}:limits:' .. of)
+    end
+    return found
+end
+
+local whats = { [0] = set, [1] = find, [2] = list, [4] = sweep, [5] = changes, [6] = tell_all, [7] = of_keys, [8] = which }
 return whats[what]()

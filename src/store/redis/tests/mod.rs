@@ -1,8 +1,10 @@
 //! The store on a real server, which the tests start.
 
 mod clocks;
+mod cluster;
 mod keys;
 mod leases;
+mod nodes;
 mod outages;
 mod server;
 
