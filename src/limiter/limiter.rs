@@ -345,6 +345,9 @@ impl Limiter {
             let keys = keys.len();
             return Err(StoreError::KeyCount { keys, policies });
         }
+        if keys.iter().any(|key| *key != keys[0]) && self.decides_by_key() {
+            return Err(StoreError::KeysApart);
+        }
         Ok(self.parts(keys))
     }
 
@@ -372,6 +375,12 @@ impl Limiter {
 
     pub(crate) fn store_id(&self) -> StoreId {
         self.store_handle().id()
+    }
+
+    /// Whether its store decides nothing about several keys together.
+    pub(crate) fn decides_by_key(&self) -> bool {
+        let store = self.inner.setup.store.as_ref();
+        store.is_some_and(StoreHandle::decides_by_key)
     }
 
     pub(super) fn store_handle(&self) -> &StoreHandle {

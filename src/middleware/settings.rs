@@ -143,6 +143,14 @@ impl Settings {
     pub(super) fn add(&mut self, policy: Policy, key: KeySource) -> Result<(), PolicyError> {
         self.set_limiter(self.limiter.and(policy)?);
         self.own_keys.push(Source::new(key));
+        self.check_keys()
+    }
+
+    /// Whether the store can decide about keys of their own that policies have.
+    pub(super) fn check_keys(&self) -> Result<(), PolicyError> {
+        if !self.own_keys.is_empty() && self.limiter.decides_by_key() {
+            return Err(PolicyError::KeysApart);
+        }
         Ok(())
     }
 

@@ -231,6 +231,15 @@ impl StoreHandle {
         }
     }
 
+    /// Whether nothing is decided about several keys together.
+    pub(crate) fn decides_by_key(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            #[cfg(feature = "_engine")]
+            Self::Queued(engine) => engine.decides_by_key(),
+        }
+    }
+
     /// The counters that this process uses here.
     pub(crate) fn users(&self) -> &Users {
         match self {

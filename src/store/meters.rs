@@ -43,6 +43,7 @@ impl Meters {
             StoreError::Database { .. } => "database",
             // Of the caller, and not of the store.
             StoreError::KeyCount { .. }
+            | StoreError::KeysApart
             | StoreError::ForeignDecision
             | StoreError::TooManyKeys
             | StoreError::UnknownPolicy(_)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::limit::Mistake;
 
 const KEY_COUNT: Mistake = Mistake("key-count");
+const KEYS_APART: Mistake = Mistake("keys-apart");
 const FOREIGN_DECISION: Mistake = Mistake("foreign-decision");
 const UNKNOWN_POLICY: Mistake = Mistake("unknown-policy");
 const ENDED_LIMIT: Mistake = Mistake("ended-limit");
@@ -40,6 +41,9 @@ pub enum StoreError {
         /// How many policies there are.
         policies: usize,
     },
+    /// A limiter of several policies was given different keys, and its store is a cluster of Redis, whose nodes decide apart. Nothing was
+    /// charged.
+    KeysApart,
     /// A decision was to be refunded that is not about this limiter's counters. Nothing was given back.
     ForeignDecision,
     /// A limit was to be set, read or removed, or keys were to be reset, of a policy that this limiter does not have. The name is shortened to 80 characters.
@@ -67,6 +71,7 @@ impl StoreError {
             Self::Closed
             | Self::TooManyKeys
             | Self::KeyCount { .. }
+            | Self::KeysApart
             | Self::ForeignDecision
             | Self::UnknownPolicy(_)
             | Self::EndedLimit
@@ -86,6 +91,7 @@ impl StoreError {
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Self::KeyCount { .. } => Some(KEY_COUNT.0),
+            Self::KeysApart => Some(KEYS_APART.0),
             Self::ForeignDecision => Some(FOREIGN_DECISION.0),
             Self::UnknownPolicy(_) => Some(UNKNOWN_POLICY.0),
             Self::EndedLimit => Some(ENDED_LIMIT.0),
@@ -112,6 +118,12 @@ impl fmt::Display for StoreError {
                 return write!(
                     f,
                     "{keys} keys were given for {policies} policies of a rate limit: give one key for all, or one for each {KEY_COUNT}"
+                );
+            }
+            Self::KeysApart => {
+                return write!(
+                    f,
+                    "the policies of a rate limit were given different keys, and the nodes of a Redis cluster can't decide about several keys together: give one key, or charge a limiter for each {KEYS_APART}"
                 );
             }
             Self::ForeignDecision => {

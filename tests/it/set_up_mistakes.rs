@@ -61,7 +61,7 @@ fn name_in(message: &str) -> String {
     name.to_owned()
 }
 
-fn policy_errors() -> [PolicyError; 10] {
+fn policy_errors() -> [PolicyError; 11] {
     [
         PolicyError::ZeroWindow,
         PolicyError::WindowTooLong,
@@ -73,6 +73,7 @@ fn policy_errors() -> [PolicyError; 10] {
         PolicyError::NoPolicy,
         PolicyError::DuplicateName("login".to_owned()),
         PolicyError::SeveralPolicies,
+        PolicyError::KeysApart,
     ]
 }
 

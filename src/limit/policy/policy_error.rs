@@ -32,6 +32,8 @@ pub enum PolicyError {
     DuplicateName(String),
     /// A name, a burst or a block was set on a limiter of several policies, which can't tell for which of them it is.
     SeveralPolicies,
+    /// Policies of one layer have keys of their own, and its store is a cluster of Redis.
+    KeysApart,
 }
 
 impl PolicyError {
@@ -64,6 +66,7 @@ impl PolicyError {
             Self::NoPolicy => Mistake("no-policy"),
             Self::DuplicateName(_) => Mistake("duplicate-name"),
             Self::SeveralPolicies => Mistake("several-policies"),
+            Self::KeysApart => Mistake("keys-apart"),
         }
     }
 }
@@ -106,6 +109,9 @@ impl fmt::Display for PolicyError {
             Self::NoPolicy => f.write_str("a rate limit without any policy: give at least one"),
             Self::SeveralPolicies => f.write_str(
                 "a name, a burst or a block is for one policy, and this rate limit has several: set it on the policy instead"
+            ),
+            Self::KeysApart => f.write_str(
+                "policies of one rate limit count by keys of their own, and the nodes of a Redis cluster can't decide about several keys together: put each into a layer of its own"
             ),
         }?;
         write!(f, " {}", self.mistake())

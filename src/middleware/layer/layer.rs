@@ -146,10 +146,19 @@ impl RateLimitLayer {
     /// On a given store a counter belongs to the policy's name, algorithm and window, and to the key: layers that agree
     /// in those share it, in all processes on the store. The name that is made of the numbers has the limit in it: give
     /// the policy a [name](Self::name) to keep what was used when the limit changes.
+    ///
+    /// # Panics
+    ///
+    /// When policies have keys of their own ([`and`](Self::and)), and the store is a cluster of Redis.
     #[must_use]
+    #[track_caller]
     pub fn store(self, store: &(impl Store + ?Sized)) -> Self {
         let limiter = self.limiter().store(store);
-        self.with(|settings| settings.set_limiter(limiter))
+        let layer = self.with(|settings| settings.set_limiter(limiter));
+        match layer.settings.check_keys() {
+            Ok(()) => layer,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Takes the key of a request from here. By default it is the peer's IP; see [`key`](crate::key). Policies that were added

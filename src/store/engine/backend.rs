@@ -21,6 +21,11 @@ pub(in crate::store) trait Backend: Send + 'static {
         Arc::default()
     }
 
+    /// Whether the counters of different keys are apart, so that nothing is decided about several of them together.
+    fn decides_by_key(&self) -> bool {
+        false
+    }
+
     /// Opens what is not open yet. The other calls do the same first.
     async fn open(&mut self) -> Result<(), StoreError>;
 

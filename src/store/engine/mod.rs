@@ -66,6 +66,7 @@ pub(crate) struct Engine {
     refusals: Arc<Refusals>,
     local: Arc<Local>,
     users: Users,
+    decides_by_key: bool,
     file_sizes: Arc<FileSizes>,
 }
 
@@ -78,6 +79,7 @@ impl Engine {
         let decided_without = DecidedWithout::default();
         let local = Arc::new(Local::new(Arc::clone(&clock), decided_without.clone()));
         let file_sizes = backend.file_sizes();
+        let decides_by_key = backend.decides_by_key();
         let starter = writer::starter(
             backend,
             Arc::clone(&clock),
@@ -95,6 +97,7 @@ impl Engine {
             refusals,
             local,
             users: Users::default(),
+            decides_by_key,
             file_sizes,
         }
     }
@@ -139,6 +142,10 @@ impl Engine {
             wal_bytes: self.file_sizes.wal(),
             ..StoreHealth::answering(&self.name, self.health().failure())
         }
+    }
+
+    pub(crate) fn decides_by_key(&self) -> bool {
+        self.decides_by_key
     }
 
     pub(crate) fn users(&self) -> &Users {

@@ -81,6 +81,10 @@ impl Redis {
 }
 
 impl Backend for Redis {
+    fn decides_by_key(&self) -> bool {
+        self.servers.is_cluster()
+    }
+
     async fn open(&mut self) -> Result<(), StoreError> {
         let cmd = redis::cmd("TIME");
         let mut furthest: Option<(Instant, Timestamp)> = None;

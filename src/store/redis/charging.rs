@@ -18,8 +18,6 @@ use crate::store::{Charge, Outcome, StoreError};
 
 /// No slot: that of a charge whose counters are in several.
 const APART: u16 = u16::MAX;
-const SEVERAL_KEYS: &str = "the policies of one decision are about more than one key, and the nodes of a cluster can't decide together: \
-     put those with keys of their own into layers of their own";
 
 /// Charges a batch.
 pub(super) async fn charge(
@@ -49,7 +47,7 @@ pub(super) async fn charge(
     let answers = run(redis, &plans, clock).await?;
     let mut charged = Gathered::of(&batch);
     for group in &apart {
-        charged.take_in(group, Err(fault(SEVERAL_KEYS)));
+        charged.take_in(group, Err(StoreError::KeysApart));
     }
     for ((group, (_, plan)), answer) in groups.iter().zip(&plans).zip(answers) {
         let of_slot = answer.and_then(|numbers| {
@@ -77,7 +75,7 @@ pub(super) async fn look(
         }
     });
     if groups.iter().any(|group| group.slot == APART) {
-        return Err(fault(SEVERAL_KEYS));
+        return Err(StoreError::KeysApart);
     }
     let plans: Vec<_> = groups
         .iter()

@@ -1,6 +1,10 @@
 //! Nodes on one Redis, each a process of its own whose clock shows something else: never over the limit, and exactly the limit when
 //! all is given back.
 
+mod cluster;
+#[path = "../../../src/store/redis/tests/nodes.rs"]
+#[expect(dead_code, reason = "the store's own tests use the rest of it")]
+mod nodes;
 #[path = "../../../src/store/redis/tests/server.rs"]
 #[expect(dead_code, reason = "the store's own tests use the rest of it")]
 mod server;

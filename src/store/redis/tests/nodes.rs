@@ -5,8 +5,6 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::clock;
-
 /// Runs a node until the test process lets go of its input.
 const RUN: &str = "
 redis-server --port $2 --bind 127.0.0.1 --dir \"$1\" --save '' --cluster-enabled yes --cluster-node-timeout 1000 &
@@ -20,7 +18,7 @@ rm -rf \"$1\"
 const BUS: u16 = 10_000;
 
 /// A cluster of a test's own, on free ports.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     nodes: Vec<Node>,
 }
 
@@ -33,7 +31,7 @@ struct Node {
 
 impl Nodes {
     /// Starts three masters, which have a third of the slots each.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let nodes: Vec<_> = (0..3).map(|_| Node::start()).collect();
         let nodes = Self { nodes };
         for (place, slots) in ["0 5460", "5461 10922", "10923 16383"].iter().enumerate() {
@@ -50,38 +48,39 @@ impl Nodes {
                 "OK"
             );
         }
-        let until = clock::monotonic() + super::PATIENCE;
-        for place in 0..3 {
-            while !nodes
+        let is_known = |place| {
+            nodes
                 .cli(place, &["CLUSTER", "INFO"])
                 .contains("cluster_state:ok")
-                || nodes
+                && nodes
                     .cli(place, &["CLUSTER", "SLOTS"])
                     .matches("127.0.0.1")
                     .count()
-                    < 3
-            {
-                assert!(
-                    clock::monotonic() < until,
-                    "the nodes do not find each other"
-                );
-            }
+                    == 3
+        };
+        // Each look takes some milliseconds.
+        let mut looks = 0..3_000;
+        for place in 0..3 {
+            assert!(
+                looks.any(|_| is_known(place)),
+                "the nodes do not find each other"
+            );
         }
         nodes
     }
 
     /// The one that all tests of this process share, each in keys of its own.
-    pub(super) fn shared() -> &'static Self {
+    pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Nodes> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    pub(super) fn url(&self, place: usize) -> String {
+    pub(crate) fn url(&self, place: usize) -> String {
         format!("redis://127.0.0.1:{}", self.nodes[place].port)
     }
 
     /// Asks a node something as an operator does.
-    pub(super) fn cli(&self, place: usize, arguments: &[&str]) -> String {
+    pub(crate) fn cli(&self, place: usize, arguments: &[&str]) -> String {
         let output = Command::new("redis-cli")
             .args(["-p", &self.nodes[place].port.to_string()])
             .args(arguments)
@@ -90,11 +89,11 @@ impl Nodes {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    pub(super) fn id(&self, place: usize) -> String {
+    pub(crate) fn id(&self, place: usize) -> String {
         self.cli(place, &["CLUSTER", "MYID"])
     }
 
-    pub(super) fn signal(&self, place: usize, name: &str) {
+    pub(crate) fn signal(&self, place: usize, name: &str) {
         let sent = Command::new("kill")
             .args(["-s", name, &self.nodes[place].pid])
             .status();
