@@ -10,6 +10,7 @@ use crate::contestant::Contestant;
 use crate::load::Load;
 use crate::measured::Measured;
 use crate::server::{Hello, SetUp};
+use crate::trips;
 
 /// Servers of one contestant that run until they are dropped, and share what they can share.
 pub(crate) struct Servers {
@@ -47,6 +48,12 @@ impl Servers {
             .map_or("", |server| &server.hello.settings)
     }
 
+    /// How often the server behind the first one was asked for a decision.
+    pub(crate) fn trips(&self) -> Result<u64> {
+        let server = self.servers.last().context("no server")?;
+        trips::of(server.hello.address)
+    }
+
     /// Loads them from another process, which ends with the turn.
     pub(crate) fn load(&self, load: Load) -> Result<Measured> {
         let mut command = Command::new(env::current_exe()?);
@@ -58,8 +65,8 @@ impl Servers {
             .args(["--expected", &load.expected.to_string()]);
         for server in &self.servers {
             command.args(["--address", &server.hello.address.to_string()]);
-            let helper = server.hello.helper;
-            for process in [server.process.id()].into_iter().chain(helper) {
+            let helpers = server.hello.helpers.iter().copied();
+            for process in [server.process.id()].into_iter().chain(helpers) {
                 command.args(["--process", &process.to_string()]);
             }
         }

@@ -7,11 +7,14 @@ use axum::Router;
 use axum::routing::get;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use tollgate::{Policy, SqliteStore};
+use tollgate::{Policy, PostgresStore, RedisStore, SqliteStore};
 
 use crate::keys::Keys;
+use crate::ours::OurStore;
+use crate::postgres::Postgres;
 use crate::redis::Redis;
 use crate::server::SetUp;
+use crate::trips::with_trips;
 use crate::upsert::Upsert;
 use crate::{governed, ours, redis, upsert};
 
@@ -65,6 +68,12 @@ pub(crate) enum Contestant {
     TollgateUnleased,
     /// The same with an exact sliding window.
     TollgateSliding,
+    /// This crate, on a Postgres of this machine, with leases and without.
+    TollgatePostgres,
+    TollgatePostgresUnleased,
+    /// This crate, on a Redis of this machine, with leases and without.
+    TollgateRedis,
+    TollgateRedisUnleased,
     /// `tower_governor`, in memory, as it is by default: it sends no fields.
     Governor,
     /// `tower_governor` which tells the client what is left, as this crate does.
@@ -80,9 +89,19 @@ pub(crate) struct Entrant {
     pub(crate) router: Router,
     pub(crate) settings: String,
     /// Kept to be closed.
-    pub(crate) store: Option<SqliteStore>,
+    pub(crate) store: Option<OurStore>,
     /// Kept to be ended.
     pub(crate) redis: Option<Redis>,
+    pub(crate) postgres: Option<Postgres>,
+}
+
+impl Entrant {
+    /// Other processes that have a part in each request.
+    pub(crate) fn helpers(&self) -> Vec<u32> {
+        let redis = self.redis.as_ref().and_then(Redis::process);
+        let postgres = self.postgres.iter().flat_map(Postgres::processes);
+        redis.into_iter().chain(postgres).collect()
+    }
 }
 
 impl Contestant {
@@ -92,6 +111,10 @@ impl Contestant {
             Self::Tollgate => "tollgate",
             Self::TollgateUnleased => "tollgate, leases off",
             Self::TollgateSliding => "tollgate, exact sliding",
+            Self::TollgatePostgres => "tollgate on Postgres",
+            Self::TollgatePostgresUnleased => "tollgate on Postgres, leases off",
+            Self::TollgateRedis => "tollgate on Redis",
+            Self::TollgateRedisUnleased => "tollgate on Redis, leases off",
             Self::Governor => "tower_governor",
             Self::GovernorHeaders => "tower_governor, with headers",
             Self::Upsert => "upsert per request",
@@ -113,6 +136,18 @@ impl Contestant {
         }
     }
 
+    /// Whether it asks a server that counts how often.
+    pub(crate) fn has_server(self) -> bool {
+        matches!(
+            self,
+            Self::Redis
+                | Self::TollgatePostgres
+                | Self::TollgatePostgresUnleased
+                | Self::TollgateRedis
+                | Self::TollgateRedisUnleased
+        )
+    }
+
     /// Whether several processes count together.
     pub(crate) fn is_shared(self) -> bool {
         !matches!(self, Self::None | Self::Governor | Self::GovernorHeaders)
@@ -123,22 +158,39 @@ impl Contestant {
         let limit = set_up.quota.limit();
         let filled = Keys::Of(set_up.filled);
         let hello = Router::new().route("/", get(async || "hello"));
-        let mut store = None;
-        let mut redis_server = None;
+        let (mut store, mut redis_server, mut postgres) = (None, None, None);
         let (router, settings) = match self {
             Self::None => (hello, "the handler alone".to_owned()),
             Self::Tollgate | Self::TollgateUnleased | Self::TollgateSliding => {
                 let sqlite = SqliteStore::open(&set_up.database).await?;
                 let layer = ours::layer(self.policy(limit), &sqlite);
                 ours::fill(&layer.limiter(), filled).await?;
-                let leases = match self {
-                    Self::TollgateUnleased => "leases(false)",
-                    Self::TollgateSliding => "which has no leases",
-                    _ => "leases on",
-                };
-                let settings = ours::settings(&layer.limiter(), leases, &set_up.database).await?;
-                store = Some(sqlite);
+                let settings =
+                    ours::settings(&layer.limiter(), self.leases(), &set_up.database).await?;
+                store = Some(OurStore::Sqlite(sqlite));
                 (hello.layer(layer), settings)
+            }
+            Self::TollgatePostgres | Self::TollgatePostgresUnleased => {
+                let server = postgres.insert(Postgres::start().await?);
+                let on_server = PostgresStore::connect(&server.url()).await?;
+                let layer = ours::layer(self.policy(limit), &on_server);
+                ours::fill(&layer.limiter(), filled).await?;
+                server.find_processes().await?;
+                let settings =
+                    ours::settings_on(&layer.limiter(), self.leases(), &server.settings().await?);
+                store = Some(OurStore::Postgres(on_server));
+                (with_trips(hello.layer(layer), server.trips()), settings)
+            }
+            Self::TollgateRedis | Self::TollgateRedisUnleased => {
+                let folder = set_up.database.parent().unwrap_or(Path::new("."));
+                let server = redis_server.insert(Redis::of(set_up.redis, folder).await?);
+                let on_server = RedisStore::connect(&server.url()).await?;
+                let layer = ours::layer(self.policy(limit), &on_server);
+                ours::fill(&layer.limiter(), filled).await?;
+                let settings =
+                    ours::settings_on(&layer.limiter(), self.leases(), &server.settings().await?);
+                store = Some(OurStore::Redis(on_server));
+                (with_trips(hello.layer(layer), server.trips()), settings)
             }
             Self::Governor => (
                 governed::limit(hello, set_up.quota, filled)?,
@@ -158,9 +210,13 @@ impl Contestant {
                 let folder = set_up.database.parent().unwrap_or(Path::new("."));
                 let server = redis_server.insert(Redis::of(set_up.redis, folder).await?);
                 server.fill(filled).await?;
-                let settings = server.settings().await?;
+                let settings = format!(
+                    "{}, one multiplexed connection for each process",
+                    server.settings().await?
+                );
                 let connection = server.connect().await?;
-                (redis::limit(hello, connection, limit), settings)
+                let limited = redis::limit(hello, connection, limit);
+                (with_trips(limited, server.trips()), settings)
             }
         };
         Ok(Entrant {
@@ -168,7 +224,24 @@ impl Contestant {
             settings,
             store,
             redis: redis_server,
+            postgres,
         })
+    }
+
+    /// What its leases are, in words.
+    fn leases(self) -> &'static str {
+        match self {
+            Self::TollgateSliding => "which has no leases",
+            _ if self.is_leased() => "leases on",
+            _ => "leases(false)",
+        }
+    }
+
+    fn is_leased(self) -> bool {
+        !matches!(
+            self,
+            Self::TollgateUnleased | Self::TollgatePostgresUnleased | Self::TollgateRedisUnleased
+        )
     }
 
     /// What this crate is asked for.
@@ -177,6 +250,6 @@ impl Contestant {
             Self::TollgateSliding => Policy::sliding(limit, WINDOW_SECONDS),
             _ => Policy::fixed(limit, WINDOW_SECONDS),
         };
-        policy.name(NAME).leases(self != Self::TollgateUnleased)
+        policy.name(NAME).leases(self.is_leased())
     }
 }

@@ -46,13 +46,7 @@ impl Decider {
             }
             Contestant::Governor => Self::Governor(Arc::new(governed::limiter()?), values.into()),
             Contestant::Upsert => Self::Upsert(Upsert::open(database, pool).await?, values.into()),
-            Contestant::None
-            | Contestant::TollgateUnleased
-            | Contestant::TollgateSliding
-            | Contestant::GovernorHeaders
-            | Contestant::Redis => {
-                bail!("{} decides nothing of its own", contestant.label())
-            }
+            _ => bail!("{} is not asked without HTTP", contestant.label()),
         })
     }
 

@@ -15,8 +15,8 @@ use crate::results::{self, Results};
 use crate::server::{SetUp, WORKERS};
 use crate::{Effort, environment, pool, verdict};
 
-/// At most so long each turn is led in.
-const LEAD_IN_SECONDS: f64 = 1.0;
+/// At most so long each turn is led in: until then what had gone back or cooled down is there again.
+const LEAD_IN_SECONDS: f64 = 2.0;
 /// For each try of a size of the pool, of which the median counts: below ten seconds in all.
 const TRIAL_SECONDS: f64 = 0.4;
 const TRIAL_LEAD_IN_SECONDS: f64 = 0.2;

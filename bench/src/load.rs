@@ -52,7 +52,8 @@ pub(crate) fn run(loaded: &Loaded, load: Load) -> Result<()> {
     let mut client = Client::connect(&loaded.addresses, load)?;
     let mut now = client.begin()?;
     let lead_in = now + Duration::from_secs_f64(load.lead_in);
-    now = client.go_on(now, lead_in, &mut Recorder::new()?)?;
+    let mut unmeasured = Recorder::new()?;
+    now = client.go_on(now, lead_in, &mut unmeasured)?;
 
     let mut recorder = Recorder::new()?;
     let own_cpu = cpu::Watch::this_process();
@@ -64,6 +65,7 @@ pub(crate) fn run(loaded: &Loaded, load: Load) -> Result<()> {
         &mut recorder,
     )?;
     let mut measured: Measured = recorder.finish(now - start);
+    measured.led_in = unmeasured.count();
     let used = cpu.used();
     measured.cpu_micros = measured.micros_each(used.by_processes);
     measured.loader_cpu_micros = measured.micros_each(own_cpu.used().by_processes);

@@ -19,6 +19,7 @@ mod ours;
 mod page;
 mod plots;
 mod pool;
+mod postgres;
 mod redis;
 mod refusal;
 mod report;
@@ -29,6 +30,8 @@ mod server;
 mod sizing;
 mod sliding;
 mod sqlite_work;
+mod stores;
+mod trips;
 mod turn;
 mod upsert;
 mod verdict;
@@ -59,6 +62,8 @@ enum Command {
     Http(Effort),
     /// The same, of keys that have used all they may: everything is refused.
     Refused(Effort),
+    /// The same with this crate's stores, with leases and without, beside one `INCR` in Redis: 10,000 keys.
+    Stores(Effort),
     /// The same as `http`, with more and fewer keys, connections and server processes.
     Scale {
         #[command(flatten)]
@@ -91,7 +96,8 @@ enum Command {
         #[arg(long, default_value_t = 100_000)]
         keys: u32,
     },
-    /// Runs `http`, `refused`, `decisions`, `scale` and `instructions`, keeps what they measure, and writes the page on benchmarks. About 20
+    /// Runs `http`, `refused`, `stores`, `decisions`, `scale` and `instructions`, keeps what they measure, and writes the page on
+    /// benchmarks. About 30
     /// minutes.
     All(Effort),
     /// Simulates what a fleet of nodes asks of a store, and writes the table of the page on scaling.
@@ -187,6 +193,7 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Http(effort) => http::run(checked(effort)?, Quota::Endless),
         Command::Refused(effort) => http::run(checked(effort)?, Quota::One),
+        Command::Stores(effort) => stores::run(checked(effort)?),
         Command::Scale { effort, most_keys } => scale::run(checked(effort.into())?, most_keys),
         Command::Decisions(effort) => decisions::run(checked(effort)?),
         Command::Instructions { save } => instructions::run(save),
@@ -212,6 +219,7 @@ fn all(effort: Effort) -> Result<()> {
     })?;
     http::run(effort, Quota::Endless)?;
     http::run(effort, Quota::One)?;
+    stores::run(effort)?;
     decisions::run(effort)?;
     let short = Effort {
         rounds: effort.rounds.min(SHORT_ROUNDS),

@@ -23,6 +23,12 @@ pub(crate) struct Measured {
     pub(crate) loader_cpu_micros: Option<f64>,
     /// The share of the machine's CPUs that was used by neither.
     pub(crate) share_of_others: Option<f64>,
+    /// Requests of the lead-in.
+    #[serde(default)]
+    pub(crate) led_in: u64,
+    /// Round trips to the store's server for each request, those of the lead-in among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trips: Option<f64>,
 }
 
 impl Measured {
@@ -83,6 +89,8 @@ impl Recorder {
             cpu_micros: None,
             loader_cpu_micros: None,
             share_of_others: None,
+            led_in: 0,
+            trips: None,
         }
     }
 }

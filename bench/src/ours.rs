@@ -7,7 +7,10 @@ use anyhow::{Result, bail};
 use tokio::task::JoinSet;
 use tokio::time;
 use tollgate::key::{self, KeySource};
-use tollgate::{FailureMode, Key, Limiter, Policy, RateLimitLayer, SqliteStore};
+use tollgate::{
+    FailureMode, Key, Limiter, Policy, PostgresStore, RateLimitLayer, RedisStore, SqliteStore,
+    Store,
+};
 
 use crate::contestant::WINDOW_SECONDS;
 use crate::keys::{self, Keys};
@@ -23,7 +26,25 @@ pub(crate) const ON_STORE_FAILURE: FailureMode = FailureMode::Closed;
 const ATTEMPTS: usize = 20;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(500);
 
-pub(crate) fn layer(policy: Policy, store: &SqliteStore) -> RateLimitLayer {
+/// Any of this crate's stores that have something to close.
+pub(crate) enum OurStore {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+    Redis(RedisStore),
+}
+
+impl OurStore {
+    pub(crate) async fn close(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => store.close().await?,
+            Self::Postgres(store) => store.close().await?,
+            Self::Redis(store) => store.close().await?,
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn layer(policy: Policy, store: &impl Store) -> RateLimitLayer {
     RateLimitLayer::new(policy)
         .key(source())
         .store(store)
@@ -42,6 +63,16 @@ pub(crate) async fn settings(limiter: &Limiter, leases: &str, database: &Path) -
         policy.limit(),
         pool::page_size(database).await?,
     ))
+}
+
+/// How a limiter on a server is set.
+pub(crate) fn settings_on(limiter: &Limiter, leases: &str, server: &str) -> String {
+    let policy = limiter.policy();
+    format!(
+        "{:?} of {} in {WINDOW_SECONDS} s, {leases}, FailureMode::{ON_STORE_FAILURE:?}, one connection, deadline 250 ms, on {server}",
+        policy.algorithm(),
+        policy.limit(),
+    )
 }
 
 fn source() -> KeySource {

@@ -14,6 +14,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::keys::Keys;
+use crate::trips::Trips;
 use crate::{keys, refusal};
 
 const PROGRAM: &str = "redis-server";
@@ -87,6 +88,15 @@ impl Redis {
         self.port
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// How often it was asked for a decision, by its own count.
+    pub(crate) fn trips(&self) -> Trips {
+        Trips::Redis(self.url())
+    }
+
     /// As anybody connects.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
         self.connect_with(&AsyncConnectionConfig::new()).await
@@ -129,7 +139,7 @@ impl Redis {
         let info = info(&mut self.connect_patiently().await?).await?;
         let version = value(&info, "redis_version").unwrap_or("of an unknown version");
         Ok(format!(
-            "redis-server {version} on loopback, nothing on disk, one multiplexed connection for each process; its CPU is in that of the server"
+            "redis-server {version} on loopback, nothing on disk; its CPU is in that of the server"
         ))
     }
 }

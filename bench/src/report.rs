@@ -325,6 +325,8 @@ mod tests {
             cpu_micros: None,
             loader_cpu_micros: None,
             share_of_others: None,
+            led_in: 0,
+            trips: None,
         }
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct SetUp {
 pub(crate) struct Hello {
     pub(crate) address: SocketAddr,
     pub(crate) settings: String,
-    /// Another process that has a part in each request, and that this one has started.
-    pub(crate) helper: Option<u32>,
+    /// Other processes that have a part in each request, and that this one has started.
+    pub(crate) helpers: Vec<u32>,
     /// The port of the Redis that it uses.
     pub(crate) redis: Option<u16>,
 }
@@ -64,8 +64,8 @@ async fn serve(contestant: Contestant, set_up: SetUp) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let hello = Hello {
         address: listener.local_addr()?,
-        settings: entrant.settings,
-        helper: entrant.redis.as_ref().and_then(Redis::process),
+        settings: entrant.settings.clone(),
+        helpers: entrant.helpers(),
         redis: entrant.redis.as_ref().map(Redis::port),
     };
     println!("{}", serde_json::to_string(&hello)?);

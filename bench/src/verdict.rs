@@ -108,6 +108,8 @@ mod tests {
             cpu_micros: Some(1.0),
             loader_cpu_micros,
             share_of_others: Some(others),
+            led_in: 0,
+            trips: None,
         };
         Row {
             label: "it".to_owned(),

@@ -15,7 +15,7 @@ use crate::contestant::Quota;
 use crate::instructions::Counts;
 use crate::results::{self, Results};
 use crate::scale::{self, Axis, Scale};
-use crate::{decisions, instructions, plots};
+use crate::{decisions, instructions, plots, stores};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md");
 
@@ -37,6 +37,7 @@ fn written(page: &str) -> Result<String> {
     let refused: Results = results::load(Quota::One.command())?;
     let decisions: Results = results::load(decisions::NAME)?;
     let scale: Scale = results::load(scale::NAME)?;
+    let stores: Results = results::load(stores::NAME)?;
     let mut page = page.to_owned();
     let mut put = |name: &str, text: String| -> Result<()> {
         page = blocks::put(&page, name, &text)?;
@@ -56,6 +57,9 @@ fn written(page: &str) -> Result<String> {
         put(&format!("{name} table"), tables::rows(&results.rows, unit))?;
         put(&format!("{name} ratios"), tables::ratios(results))?;
     }
+    put("stores settings", tables::settings(&stores.settings))?;
+    put("stores table", tables::rows_with_trips(&stores.rows))?;
+    put("stores ratios", tables::ratios(&stores))?;
     put("decisions whole", tables::wholes(&decisions.wholes))?;
     let counts: Counts = results::load(instructions::NAME)?;
     put("instructions table", tables::counts(&counts.rows))?;

@@ -34,6 +34,27 @@ pub(super) fn rows(rows: &[Row], unit: &str) -> String {
     warned(text, &rows)
 }
 
+/// The same beside the round trips to the server of a store.
+pub(super) fn rows_with_trips(rows: &[Row]) -> String {
+    let columns = [
+        "medians",
+        "req/s",
+        "p50, µs",
+        "p99, µs",
+        "CPU, µs",
+        "of a round trip",
+    ];
+    let mut text = head(&columns);
+    for row in rows {
+        let trips = row
+            .known(|turn| turn.trips)
+            .map_or_else(String::new, digits);
+        let _ = write!(text, "\n| {} | {} | {trips} |", row.label, figures(row));
+    }
+    let rows: Vec<_> = rows.iter().collect();
+    warned(text, &rows)
+}
+
 /// What is wrong with the numbers, below them.
 fn warned(mut text: String, rows: &[&Row]) -> String {
     for warning in warnings(rows).lines().filter(|line| !line.is_empty()) {
