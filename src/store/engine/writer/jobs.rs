@@ -8,7 +8,7 @@ use crate::clock;
 use crate::store::engine::backend::{Backend, Cursor, Freed, Page};
 use crate::store::engine::inbox::{Held, Job};
 use crate::store::engine::queue::Waiter;
-use crate::store::{Reset, SetLimit, StoreError};
+use crate::store::{GiveBack, Reset, SetLimit, StoreError};
 
 /// A job, and how far it is.
 pub(super) struct Running {
@@ -158,9 +158,12 @@ impl<B: Backend> Writer<B> {
         match job {
             Job::Sweep => self.give_back_idle().await,
             Job::Reset(reset) => {
+                // It is counted as used still, and is no lease any more that this could be told from.
+                let is_meant = |back: &mut GiveBack| back.part.rule == reset.part.rule;
+                let mut rests: Vec<_> = self.returned.extract_if(.., is_meant).collect();
                 // Of a sliding counter it counts by a part, which can't be told afterwards.
-                let ended = self.leases.take_ended(&reset.part, reset.at);
-                self.give_back(ended.as_slice(), [&mut [], &mut []]).await;
+                rests.extend(self.leases.take_ended(&reset.part, reset.at));
+                self.give_back(&rests, [&mut [], &mut []]).await;
             }
             _ => {}
         }
