@@ -28,6 +28,12 @@ use crate::limit::algorithm::fixed_window::Usage;
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policy, Timestamp, Verdict};
 
+/// Runs so many cases of a property.
+#[cfg(feature = "redis")]
+pub(super) fn runner_of(cases: u32) -> proptest::test_runner::TestRunner {
+    properties::runner(cases)
+}
+
 pub(super) const NOON: i64 = 3_567_225_600_000;
 
 /// A store under test, on a clock that stands still.

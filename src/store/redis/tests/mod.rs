@@ -1,5 +1,6 @@
 //! The store on a real server, which the tests start.
 
+mod arithmetic;
 mod clocks;
 mod cluster;
 mod keys;
