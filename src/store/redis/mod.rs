@@ -1,9 +1,10 @@
 //! Counters in Redis or Valkey, for services on several machines.
 //!
 //! A batch is one call of a script, which decides by the clock of the server: `scripts/` has them, `scripts.rs` names them.
-//! `server.rs` is the connection, `names.rs` what counters are called. `plan.rs` is what a batch asks, `packed.rs` how that is
-//! written, `answer.rs` how what comes back is read, and `replay.rs` tells the answers from it. `give_back.rs` is about units
-//! that go back, `resetting.rs` about resets, `limits.rs` about limits that are set and what others are told.
+//! `server.rs` is the connection, `cluster.rs` the nodes of a cluster, `servers.rs` either of them, `names.rs` what counters are
+//! called. `charging.rs` is about batches: `plan.rs` is what one asks, `packed.rs` how that is written, `answer.rs` how what comes
+//! back is read, and `replay.rs` tells the answers from it. `give_back.rs` is about units that go back, `resetting.rs` about
+//! resets, `limits.rs` about limits that are set and what others are told; `slots.rs` and `spread.rs` sort it all for a cluster.
 
 mod answer;
 mod backend;
@@ -219,7 +220,9 @@ impl RedisStore {
 
     /// Sets how many keys are answered from memory at most, from 16; 65,536 by default. It holds for all clones.
     ///
-    /// It is the same as of a [`SqliteStore`](crate::Policy::leases): no limit hangs on this number.
+    /// So many keys of which units were charged ahead, and so many that are known to be over (see
+    /// [`Policy::leases`](crate::Policy::leases)), are remembered. Beyond that those go first that were not used lately. A key that is not
+    /// remembered is decided by the server, which is slower and just as exact: no limit hangs on this number.
     #[must_use]
     pub fn max_keys_in_memory(self, max_keys: usize) -> Self {
         self.engine.set_max_keys(max_keys);

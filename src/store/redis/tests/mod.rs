@@ -5,6 +5,7 @@ mod clocks;
 mod cluster;
 mod keys;
 mod leases;
+mod networks;
 mod nodes;
 mod outages;
 mod server;
