@@ -33,14 +33,14 @@ pub(super) use self::backend::{
     Ahead, Attempts, Backend, Batch, Changes, Charged, Cursor, Freed, Grant, Page,
 };
 pub(super) use self::calls::Calls;
-#[cfg(feature = "sqlite")]
+#[cfg(any(test, feature = "sqlite"))]
 pub(super) use self::inbox::QUEUE_LENGTH;
 use self::inbox::{Inbox, Job, JobReply};
 use self::leases::Leases;
 use self::limits::LimitsJob;
 use self::local::Local;
 use self::refusals::Refusals;
-#[cfg(feature = "sqlite")]
+#[cfg(any(test, feature = "sqlite"))]
 pub(super) use self::usage::By;
 use self::usage::{Counts, UsageJob};
 pub(super) use self::usage::{UsageAsk, UsagePage};
