@@ -85,7 +85,9 @@ impl Database {
 
     /// Opens it when it is not open, and hears the server's time.
     pub(super) async fn open(&mut self) -> Result<(), StoreError> {
-        self.sound_connection().await.map(drop)
+        self.sound_connection().await?;
+        self.is_unsound = false;
+        Ok(())
     }
 
     /// The instant of a decision, where a test sets it, and by how much the server's clock is moved: what each function takes

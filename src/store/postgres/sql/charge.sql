@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_charge_1(
     charges int, firsts int[], costs bigint[], forced boolean[],
     parts int[], limits bigint[], rates bigint[], kin int[], afters bigint[], blocks bigint[], windows bigint[]
 ) RETURNS TABLE (slot bigint, decided_at bigint, found bigint[], remains bigint[], own bigint[], every bigint[])
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '3s'
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE

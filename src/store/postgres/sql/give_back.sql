@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_give_back_1(
     kinds int[], policies text[], keys text[], instants bigint[], epochs bigint[], backs bigint[],
     rates bigint[], periods bigint[]
 ) RETURNS TABLE (place bigint, after bigint, units bigint)
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '3s'
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -95,19 +95,20 @@ BEGIN
                 WHERE w.policy = policies[i] AND w.key = keys[i] AND w.window_start >= instants[i] AND w.denied > 0);
         END IF;
     END LOOP;
-    FOR b IN
-        SELECT DISTINCT CASE WHEN a.kind = 4 THEN left(a.policy, -6) ELSE a.policy END AS policy, a.key
-        FROM unnest(kinds, policies, keys, freed) AS a (kind, policy, key, freed) WHERE a.freed
-    LOOP
-        PERFORM {s}.rate_limit_tell_1(0, b.policy, b.key, b.key);
-    END LOOP;
+    IF true = ANY (freed) THEN
+        PERFORM {s}.rate_limit_tell_all_1(0, array_agg(told.policy), array_agg(told.key), array_agg(told.key))
+        FROM (
+            SELECT DISTINCT CASE WHEN a.kind = 4 THEN left(a.policy, -6) ELSE a.policy END AS policy, a.key
+            FROM unnest(kinds, policies, keys, freed) AS a (kind, policy, key, freed) WHERE a.freed
+        ) AS told;
+    END IF;
 END
 $$;
 -- Counts units that were refused without asking, where their window is still counted. They come in the order of their key.
 CREATE OR REPLACE FUNCTION {s}.rate_limit_count_refused_1(
     policies text[], keys text[], starts bigint[], epochs bigint[], refused bigint[]
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SET lock_timeout = '3s' AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s' AS $$
 #variable_conflict use_column
 BEGIN
     FOR i IN 1 .. cardinality(policies) LOOP

@@ -3,6 +3,7 @@
 mod clocks;
 mod contention;
 mod leases;
+mod network;
 mod opening;
 mod outages;
 mod rows;

@@ -1,0 +1,183 @@
+//! Networks that are slow or stand still, servers that only read, and deadlocks that others make.
+
+use std::sync::atomic::AtomicBool;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, tcp};
+use tokio::sync::Notify;
+
+use super::*;
+
+fn policy(limit: u32) -> Policy {
+    Policy::daily(limit).name("p").leases(false)
+}
+
+/// A way to the server on which everything stands still while the test says so.
+#[derive(Default)]
+struct Way {
+    is_shut: AtomicBool,
+    opened: Notify,
+    connections: AtomicU64,
+}
+
+impl Way {
+    /// Begins to take connections, and tells the URL.
+    async fn begin() -> (Arc<Self>, String) {
+        let way = Arc::<Self>::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = PostgresServer::shared().url();
+        let own = listener.local_addr().unwrap().port();
+        let url = url.replace(
+            &PostgresServer::shared().port().to_string(),
+            &own.to_string(),
+        );
+        let to_all = Arc::clone(&way);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                to_all.connections.fetch_add(1, Ordering::SeqCst);
+                let port = PostgresServer::shared().port();
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (client, server) = (client.into_split(), server.into_split());
+                tokio::spawn(Arc::clone(&to_all).carry(client.0, server.1));
+                tokio::spawn(Arc::clone(&to_all).carry(server.0, client.1));
+            }
+        });
+        (way, url)
+    }
+
+    async fn carry(self: Arc<Self>, mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf) {
+        let mut bytes = [0; 4_096];
+        loop {
+            let Ok(length @ 1..) = from.read(&mut bytes).await else {
+                return;
+            };
+            loop {
+                let opened = self.opened.notified();
+                if !self.is_shut.load(Ordering::SeqCst) {
+                    break;
+                }
+                opened.await;
+            }
+            if to.write_all(&bytes[..length]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        self.is_shut.store(false, Ordering::SeqCst);
+        self.opened.notify_waiters();
+    }
+}
+
+async fn open_by(url: &str) -> PostgresStore {
+    let options = PostgresStoreOptions::new().schema(&PostgresServer::new_schema());
+    options.connect(url).await.unwrap().deadline(PATIENCE)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_late_on_a_slow_way_is_counted_once_at_the_most() {
+    let (way, url) = Way::begin().await;
+    let store = open_by(&url).await;
+    assert!(is_admitted(&store, &policy(9)).await);
+    assert_eq!(way.connections.load(Ordering::SeqCst), 1);
+    let store = store.deadline(Duration::from_millis(50));
+    way.shut();
+    let began = clock::monotonic();
+    let late = charge(&store, &policy(9), 1).await.unwrap_err();
+    assert!(matches!(late, StoreError::DeadlineExceeded), "{late:?}");
+    assert!(clock::monotonic() - began < Duration::from_secs(2));
+    way.open();
+    let store = store.deadline(PATIENCE);
+    assert!(charge_patiently(&store, &policy(9)).await.0.is_admitted());
+    assert_eq!(way.connections.load(Ordering::SeqCst), 1, "it went on");
+    // The late one was on its way, or waited for what was.
+    assert!((2..=3).contains(&used(&store, &policy(9)).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_stands_still_is_given_up_for_another_one() {
+    let (way, url) = Way::begin().await;
+    let store = open_by(&url).await;
+    assert!(is_admitted(&store, &policy(9)).await);
+    way.shut();
+    let given_up = charge(&store, &policy(9), 1).await.unwrap_err();
+    assert!(given_up.is_transient(), "{given_up:?}");
+    way.open();
+    assert!(charge_patiently(&store, &policy(9)).await.0.is_admitted());
+    assert!(way.connections.load(Ordering::SeqCst) >= 2);
+    // The one that was given up may have come through when the way was open again.
+    assert!((2..=3).contains(&used(&store, &policy(9)).await));
+}
+
+#[tokio::test]
+async fn a_server_that_only_reads_for_a_while_is_connected_to_again() {
+    let server = PostgresServer::start();
+    let store = PostgresStore::connect(&server.url()).await.unwrap();
+    let store = store.deadline(PATIENCE);
+    assert!(is_admitted(&store, &policy(9)).await);
+    let set = async |value: &str| {
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        for sql in [
+            "SET default_transaction_read_only = off".to_owned(),
+            format!("ALTER SYSTEM SET default_transaction_read_only = {value}"),
+            "SELECT pg_reload_conf()".to_owned(),
+        ] {
+            let query = sqlx::raw_sql(AssertSqlSafe(sql));
+            query.execute(&mut connection).await.unwrap();
+        }
+    };
+    set("on").await;
+    let until = clock::monotonic() + PATIENCE;
+    while is_ok(&store).await {
+        assert!(clock::monotonic() < until, "it goes on writing");
+    }
+    set("off").await;
+    charge_patiently(&store, &policy(1_000_000)).await;
+}
+
+async fn is_ok(store: &PostgresStore) -> bool {
+    charge(store, &policy(1_000_000), 1).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_that_somebody_else_makes_ends_with_an_answer() {
+    let schema = PostgresServer::new_schema();
+    let store = open_in(&schema).await.clock(&noon());
+    let key = alice();
+    let policies = ["a", "b"].map(|name| Policy::daily(9).name(name).leases(false));
+    let both = charge_of(&[(&policies[0], &key), (&policies[1], &key)], 1);
+    assert!(store.engine.charge(&both).await.unwrap().is_admitted());
+    let mut other = PgConnection::connect(&PostgresServer::shared().url())
+        .await
+        .unwrap();
+    let mut held = other.begin().await.unwrap();
+    let lock = |name: &str| {
+        let sql = format!(
+            "SELECT FROM {schema}.rate_limit_windows WHERE policy LIKE '{name};%' FOR UPDATE"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+    };
+    lock("b").execute(&mut *held).await.unwrap();
+    let charged = {
+        let (store, both) = (store.clone(), both.clone());
+        tokio::spawn(async move { store.engine.charge(&both).await })
+    };
+    // It has the first row, and waits for the second one.
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    let until = clock::monotonic() + PATIENCE;
+    while number(PostgresServer::shared(), waits).await == 0 {
+        assert!(clock::monotonic() < until);
+    }
+    // Either of the two may be the one that is ended.
+    let _ = lock("a").execute(&mut *held).await;
+    held.rollback().await.unwrap();
+    assert!(charged.await.unwrap().unwrap().is_admitted());
+    for policy in &policies {
+        assert_eq!(used(&store, policy).await, 2, "once each");
+    }
+}
