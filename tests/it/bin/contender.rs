@@ -1,7 +1,7 @@
 //! A process that asks for many keys until each is refused, for tests of several processes on one file which may be killed at
 //! any moment.
 //!
-//! Arguments: the file; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new
+//! Arguments: the file, or the URL of a Postgres; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new
 //! limits, larger costs and steps of the clock, how far these go, and how many are the last of a task, joined by commas; and
 //! limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
 //! It says `ready`, and obeys lines: `round` with a seed and, by a set clock, an instant in milliseconds; `close`. It says what
@@ -43,12 +43,7 @@ async fn main() -> Result<()> {
     };
     registry().with(Lost).init();
     let set_clock = ManualClock::new(Timestamp::from_unix_millis(0));
-    let mut store = SqliteStore::open(path)
-        .await?
-        .deadline(Duration::from_secs(10));
-    if clock == "set" {
-        store = store.clock(&set_clock);
-    }
+    let store = Counters::open(path, (clock == "set").then_some(&set_clock)).await?;
     let limiters: Result<Vec<Limiter>> = limiters
         .iter()
         .enumerate()
@@ -89,12 +84,52 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
+/// A store of one kind or the other.
+enum Counters {
+    File(SqliteStore),
+    #[cfg(feature = "postgres")]
+    Postgres(tollgate::PostgresStore),
+}
+
+impl Counters {
+    async fn open(place: &str, clock: Option<&ManualClock>) -> Result<Self> {
+        let deadline = Duration::from_secs(10);
+        #[cfg(feature = "postgres")]
+        if place.starts_with("postgres://") {
+            let store = tollgate::PostgresStore::connect(place).await?;
+            let store = store.deadline(deadline);
+            return Ok(Self::Postgres(match clock {
+                Some(clock) => store.clock(clock),
+                None => store,
+            }));
+        }
+        let store = SqliteStore::open(place).await?.deadline(deadline);
+        Ok(Self::File(match clock {
+            Some(clock) => store.clock(clock),
+            None => store,
+        }))
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        match self {
+            Self::File(store) => store.close().await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.close().await,
+        }
+    }
+}
+
 /// A limiter whose policies have names of their own.
-fn limiter(place: usize, policies: &str, store: &SqliteStore) -> Result<Limiter> {
+fn limiter(place: usize, policies: &str, store: &Counters) -> Result<Limiter> {
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
     let policies = policies?.into_iter().enumerate();
     let named = policies.map(|(own, policy)| policy.name(&format!("p{place}-{own}")));
-    let limiter = Limiter::try_new(named.collect::<Vec<_>>())?.store(store);
+    let limiter = Limiter::try_new(named.collect::<Vec<_>>())?;
+    let limiter = match store {
+        Counters::File(store) => limiter.store(store),
+        #[cfg(feature = "postgres")]
+        Counters::Postgres(store) => limiter.store(store),
+    };
     // What this process decided alone would come on top of the limit that all share.
     Ok(limiter.on_store_failure(FailureMode::Closed))
 }

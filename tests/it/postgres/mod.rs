@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::server::PostgresServer;
+pub(crate) use self::server::PostgresServer;
 use crate::processes::example;
 use crate::support::Server;
 

@@ -10,6 +10,8 @@ mod contest;
 mod course;
 mod fleet;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod on_postgres;
 
 use self::contest::{Clocks, Contest, scale};
 
