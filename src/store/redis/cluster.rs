@@ -171,6 +171,10 @@ impl Cluster {
                 None
             }
             Some("ASK") => Some(self.ask_at(script, call, &error).await),
+            Some("READONLY" | "MASTERDOWN" | "CLUSTERDOWN") => {
+                self.is_known = false;
+                Some(Err(failure(error)))
+            }
             Some(_) => Some(Err(failure(error))),
             None => {
                 // The connection is gone, or the node is.
@@ -278,8 +282,11 @@ impl Cluster {
             else {
                 return Err(no_map());
             };
-            let [Value::BulkString(host), Value::Int(port), ..] = &**master else {
-                return Err(no_map());
+            let (host, port) = match &**master {
+                [Value::BulkString(host), Value::Int(port), ..] => (&**host, port),
+                // It does not know what it is called.
+                [Value::Nil, Value::Int(port), ..] => (&b""[..], port),
+                _ => return Err(no_map()),
             };
             let host = String::from_utf8_lossy(host).into_owned();
             let port = u16::try_from(*port).map_err(|_| no_map())?;
@@ -332,7 +339,8 @@ impl Cluster {
 
 /// A node is spoken to as the seed is. One that does not know its own address is where the seed is.
 fn info_of(seed: ConnectionInfo, (host, port): &(String, u16)) -> ConnectionInfo {
-    let of = |own: &str| if host.is_empty() { own } else { host }.to_owned();
+    let is_unknown = host.is_empty() || host == "?";
+    let of = |own: &str| if is_unknown { own } else { host }.to_owned();
     let address = match seed.addr() {
         ConnectionAddr::TcpTls {
             host: own,

@@ -146,10 +146,13 @@ impl Server {
     /// Sends a command. The outer error is of the connection, the inner one the server's.
     async fn send(&mut self, cmd: &Cmd) -> Result<Result<Value, redis::RedisError>, StoreError> {
         let link = self.connected().await?;
-        match link.connection.send_packed_command(cmd).await {
-            Ok(value) => Ok(value.extract_error()),
-            Err(error) if error.kind_is_of_server() => {
-                if error.is_unrecoverable_error() {
+        let sent = link.connection.send_packed_command(cmd).await;
+        match sent.and_then(Value::extract_error) {
+            Ok(value) => Ok(Ok(value)),
+            Err(error) if is_of_server(&error) => {
+                // It is no master any more: what leads to the one that is now leads elsewhere.
+                let is_replica = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
+                if is_replica || error.is_unrecoverable_error() {
                     self.link = None;
                 }
                 Ok(Err(error))
@@ -226,16 +229,10 @@ impl std::fmt::Display for ScriptForgotten {
 
 impl std::error::Error for ScriptForgotten {}
 
-/// Whose error it is.
-trait Whose {
-    fn kind_is_of_server(&self) -> bool;
-}
-
-impl Whose for redis::RedisError {
-    fn kind_is_of_server(&self) -> bool {
-        matches!(
-            self.kind(),
-            redis::ErrorKind::Server(_) | redis::ErrorKind::Extension
-        )
-    }
+/// Whether the server has answered with it, rather than the connection failed.
+fn is_of_server(error: &redis::RedisError) -> bool {
+    matches!(
+        error.kind(),
+        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension
+    )
 }

@@ -169,6 +169,38 @@ async fn what_is_no_redis_is_said_so_without_a_password() {
     assert!(!name.contains("open"), "{name}");
 }
 
+#[tokio::test]
+async fn a_replica_is_an_error_and_the_next_call_connects_anew() {
+    let server = RedisServer::start("");
+    let store = open(&server, "t:").await.clock(&noon());
+    assert!(is_admitted(&store, &policy(9)).await);
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let connections = || {
+        let clients = server.cli(&["CLIENT", "LIST"]);
+        let others = clients.lines().filter(|line| !line.contains("cmd=client"));
+        let ids = others.map(|line| line.split(' ').next().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    let before = connections();
+    for _ in 0..2 {
+        let error = charge(&store, &policy(9), 1).await.unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
+    }
+    let after = connections();
+    assert!(
+        before.iter().all(|id| !after.contains(id)),
+        "{before:?} {after:?}"
+    );
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    let (outcome, _) = charge_patiently(&store, &policy(9)).await;
+    assert!(outcome.is_admitted());
+    assert_eq!(
+        used(&store, &policy(9)).await,
+        2,
+        "nothing was counted in between"
+    );
+}
+
 /// The rule is that of `docs/redis.md`.
 #[tokio::test]
 async fn a_user_that_may_do_no_more_than_is_needed_can_do_it() {
