@@ -3,6 +3,7 @@
 mod arithmetic;
 mod clocks;
 mod cluster;
+mod failover;
 mod keys;
 mod leases;
 mod networks;

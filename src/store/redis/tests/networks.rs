@@ -9,29 +9,46 @@ use tokio::sync::watch;
 use super::*;
 
 /// Stands between a store and a server, and lets answers pass while its gate is open.
-struct Network {
+pub(super) struct Network {
     folder: tempfile::TempDir,
     gate: watch::Sender<bool>,
+    leads_to: watch::Sender<PathBuf>,
 }
 
 impl Network {
-    fn before(server: &RedisServer) -> Self {
+    pub(super) fn before(server: &RedisServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (gate, is_open) = watch::channel(true);
-        let to = PathBuf::from(server.url().strip_prefix("unix://").unwrap());
+        let (leads_to, to) = watch::channel(socket_of(server));
         tokio::spawn(async move {
             while let Ok((from, _)) = listener.accept().await {
-                let to = UnixStream::connect(&to).await.unwrap();
-                tokio::spawn(connect(from, to, is_open.clone()));
+                let to = to.borrow().clone();
+                // Who finds no server finds his connection closed.
+                if let Ok(to) = UnixStream::connect(&to).await {
+                    tokio::spawn(connect(from, to, is_open.clone()));
+                }
             }
         });
-        Self { folder, gate }
+        Self {
+            folder,
+            gate,
+            leads_to,
+        }
     }
 
-    fn url(&self) -> String {
+    /// Has new connections lead to another server.
+    pub(super) fn lead_to(&self, server: &RedisServer) {
+        self.leads_to.send_replace(socket_of(server));
+    }
+
+    pub(super) fn url(&self) -> String {
         format!("unix://{}", self.folder.path().join("socket").display())
     }
+}
+
+fn socket_of(server: &RedisServer) -> PathBuf {
+    PathBuf::from(server.url().strip_prefix("unix://").unwrap())
 }
 
 async fn connect(from: UnixStream, to: UnixStream, mut is_open: watch::Receiver<bool>) {

@@ -154,7 +154,7 @@ impl Drop for Node {
 }
 
 /// A port that is free now, and that of its bus.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut ports = std::iter::repeat_with(|| fastrand::u16(12_000..22_000));
     let port = ports.find(|port| is_free(*port) && is_free(port + BUS));
