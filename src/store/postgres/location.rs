@@ -12,6 +12,10 @@ use super::statements::is_valid_schema;
 /// it may be.
 const STATEMENT_TIMEOUT: &str = "4s";
 
+/// Each statement of a function must see what was committed before it began, whatever the default of the user or the database is: they
+/// lock, and then read.
+const ISOLATION: &str = "read committed";
+
 /// Where the tables are.
 #[derive(Clone)]
 pub(super) struct Location {
@@ -41,7 +45,10 @@ impl Location {
     fn of(options: PgConnectOptions) -> Self {
         let options = options
             .application_name("tollgate")
-            .options([("statement_timeout", STATEMENT_TIMEOUT)])
+            .options([
+                ("statement_timeout", STATEMENT_TIMEOUT),
+                ("default_transaction_isolation", ISOLATION),
+            ])
             .disable_statement_logging();
         Self {
             options,

@@ -62,6 +62,9 @@ DECLARE
     step bigint;
     r record;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE 'rate limits are charged in transactions that are read committed';
+    END IF;
     IF kinds && ARRAY[1, 2, 4] THEN
         now := {s}.rate_limit_now_1(given, shift);
         INSERT INTO {s}.rate_limit_locks AS l (policy, key, expires_at)

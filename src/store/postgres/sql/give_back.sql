@@ -23,6 +23,9 @@ DECLARE
     b record;
     all_parts numeric;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE 'rate limits are charged in transactions that are read committed';
+    END IF;
     IF kinds && ARRAY[1, 2, 4] THEN
         now := {s}.rate_limit_now_1(given, shift);
         INSERT INTO {s}.rate_limit_locks (policy, key, expires_at)

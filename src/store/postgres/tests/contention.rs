@@ -143,6 +143,37 @@ async fn a_limit_is_shared_by_all_nodes_exactly() {
     }
 }
 
+/// What was locked is read as it is then, and not as it was when the transaction began.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_whose_transactions_are_serializable_is_shared_exactly_too() {
+    let server = PostgresServer::start();
+    let isolation = "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'";
+    query(&server, isolation).await;
+    PostgresStore::connect(&server.url()).await.unwrap();
+    for policy in policies().into_iter().take(4) {
+        let policy = policy.name("exact").leases(false);
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let (url, policy) = (server.url(), policy.clone());
+                tokio::spawn(async move {
+                    let store = PostgresStore::connect(&url).await.unwrap();
+                    let store = store.deadline(PATIENCE).clock(&noon());
+                    let mut admitted = 0;
+                    for _ in 0..200 {
+                        admitted += u32::from(is_admitted(&store, &policy).await);
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert_eq!(admitted, policy.limit(), "{policy}");
+    }
+}
+
 /// Numbers that are given before a transaction ends may be seen in another order: the lock keeps them in that of the ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_changes_misses_none_of_nodes_that_write_at_once() {
