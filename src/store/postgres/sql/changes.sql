@@ -21,7 +21,7 @@ $$;
 CREATE OR REPLACE FUNCTION {s}.rate_limit_set_limit_1(
     of_policy text, of_key text, removes boolean, new_units bigint, new_end bigint, now bigint
 ) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s' AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s' AS $$
 #variable_conflict use_column
 DECLARE
     had boolean;

@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_charge_1(
     charges int, firsts int[], costs bigint[], forced boolean[],
     parts int[], limits bigint[], rates bigint[], kin int[], afters bigint[], blocks bigint[], windows bigint[]
 ) RETURNS TABLE (slot bigint, decided_at bigint, found bigint[], remains bigint[], own bigint[], every bigint[])
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s'
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -25,9 +25,16 @@ DECLARE
     no_limit CONSTANT bigint := 4294967295;
     now bigint;
     -- Of each slot: what was read, and the limit that is set; what is there now; what is to be written.
-    founds bigint[] := array_fill(NULL::bigint, ARRAY[slots, 6]);
-    owns bigint[] := array_fill(NULL::bigint, ARRAY[slots, 2]);
-    everys bigint[] := array_fill(NULL::bigint, ARRAY[slots, 2]);
+    found_1 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    found_2 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    found_3 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    found_4 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    found_5 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    found_6 bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    own_units bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    own_ends bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    every_units bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
+    every_ends bigint[] := array_fill(NULL::bigint, ARRAY[slots]);
     has_own boolean[] := array_fill(false, ARRAY[slots]);
     has_every boolean[] := array_fill(false, ARRAY[slots]);
     is_set boolean[] := array_fill(false, ARRAY[slots]);
@@ -111,15 +118,18 @@ BEGIN
                 stale := true;
                 CONTINUE;
             END IF;
-            FOR i IN 1 .. coalesce(cardinality(r.state), 0) LOOP
-                founds[s][i] := r.state[i];
-            END LOOP;
+            found_1[s] := r.state[1];
+            found_2[s] := r.state[2];
+            found_3[s] := r.state[3];
+            found_4[s] := r.state[4];
+            found_5[s] := r.state[5];
+            found_6[s] := r.state[6];
             has_own[s] := r.own IS NOT NULL;
             has_every[s] := r.every IS NOT NULL;
-            owns[s][1] := r.own[1];
-            owns[s][2] := r.own[2];
-            everys[s][1] := r.every[1];
-            everys[s][2] := r.every[2];
+            own_units[s] := r.own[1];
+            own_ends[s] := r.own[2];
+            every_units[s] := r.every[1];
+            every_ends[s] := r.every[2];
             IF r.own IS NOT NULL AND coalesce(r.own[2], 9223372036854775807) > now THEN
                 is_set[s] := true;
                 set_units[s] := r.own[1];
@@ -157,7 +167,7 @@ BEGIN
             ELSIF kind = 0 OR kind = 2 THEN
                 fits[p] := used[s] + cost <= limit_now;
             ELSIF kind = 1 THEN
-                fits[p] := coalesce(founds[s][4], 0)::numeric
+                fits[p] := coalesce(found_4[s], 0)::numeric
                         * (periods[s] - least(now::numeric - starts[s], periods[s] - 1))
                     + (used[s]::numeric + cost) * periods[s] <= limit_now::numeric * periods[s];
             ELSIF kind = 3 THEN
@@ -252,7 +262,7 @@ BEGIN
             units := no_limit;
         ELSIF kinds[s] = 1 THEN
             units := limit_now - least(limit_now, div(
-                coalesce(founds[s][4], 0)::numeric
+                coalesce(found_4[s], 0)::numeric
                     * (periods[s] - least(now::numeric - starts[s], periods[s] - 1))
                     + used[s]::numeric * periods[s] + periods[s] - 1,
                 periods[s]));
@@ -287,10 +297,10 @@ BEGIN
     END IF;
     IF 2 = ANY (kinds) THEN
         INSERT INTO {s}.rate_limit_events AS e (policy, key, at, units, total, expires_at)
-        SELECT a.policy, a.key, a.at, a.taken, coalesce(founds[a.place][3], 0) + a.taken,
+        SELECT a.policy, a.key, a.at, a.taken, coalesce(a.total, 0) + a.taken,
             {s}.rate_limit_plus_1({s}.rate_limit_plus_1(a.at, a.period), 10000)
-        FROM unnest(kinds, policies, keys, ats, taken, periods) WITH ORDINALITY
-            AS a (kind, policy, key, at, taken, period, place)
+        FROM unnest(kinds, policies, keys, ats, taken, periods, found_3)
+            AS a (kind, policy, key, at, taken, period, total)
         WHERE a.kind = 2 AND a.taken > 0
         ON CONFLICT (policy, key, at) DO UPDATE SET
             units = e.units + excluded.units,
@@ -299,8 +309,8 @@ BEGIN
         FOR i IN 1 .. slots LOOP
             -- A key's own charge deletes what has left its window whenever so many units were admitted.
             step := greatest(1, least(64, last_limits[i] / 2));
-            IF kinds[i] = 2 AND taken[i] > 0 AND founds[i][3] IS NOT NULL
-                AND founds[i][3] / step <> (founds[i][3] + taken[i]) / step
+            IF kinds[i] = 2 AND taken[i] > 0 AND found_3[i] IS NOT NULL
+                AND found_3[i] / step <> (found_3[i] + taken[i]) / step
             THEN
                 DELETE FROM {s}.rate_limit_events WHERE ctid = ANY (ARRAY(
                     SELECT e.ctid FROM {s}.rate_limit_events AS e
@@ -325,17 +335,22 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    SELECT i::bigint, now,
-        CASE WHEN founds[i][1] IS NOT NULL OR founds[i][4] IS NOT NULL THEN ARRAY[
-            founds[i][1], founds[i][2], founds[i][3], founds[i][4], founds[i][5], founds[i][6]] END,
+    SELECT a.place, now,
+        CASE WHEN a.f1 IS NOT NULL OR a.f4 IS NOT NULL THEN ARRAY[a.f1, a.f2, a.f3, a.f4, a.f5, a.f6] END,
         CASE
-            WHEN kinds[i] <= 1 THEN ARRAY[used[i], denied[i]]
-            WHEN kinds[i] = 2 THEN ARRAY[used[i]]
-            WHEN kinds[i] = 3 THEN ARRAY[ats[i], used[i], rests[i]]
-            ELSE ARRAY[ats[i], used[i]]
+            WHEN a.kind <= 1 THEN ARRAY[a.used, a.denied]
+            WHEN a.kind = 2 THEN ARRAY[a.used]
+            WHEN a.kind = 3 THEN ARRAY[a.at, a.used, a.parts]
+            ELSE ARRAY[a.at, a.used]
         END,
-        CASE WHEN has_own[i] THEN ARRAY[owns[i][1], owns[i][2]] END,
-        CASE WHEN has_every[i] THEN ARRAY[everys[i][1], everys[i][2]] END
-    FROM generate_series(1, slots) AS i;
+        CASE WHEN a.has_own THEN ARRAY[a.own_units, a.own_ends] END,
+        CASE WHEN a.has_every THEN ARRAY[a.every_units, a.every_ends] END
+    FROM unnest(
+        kinds, found_1, found_2, found_3, found_4, found_5, found_6, used, denied, ats, rests,
+        has_own, own_units, own_ends, has_every, every_units, every_ends
+    ) WITH ORDINALITY AS a (
+        kind, f1, f2, f3, f4, f5, f6, used, denied, at, parts,
+        has_own, own_units, own_ends, has_every, every_units, every_ends, place
+    );
 END
 $$;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_give_back_1(
     kinds int[], policies text[], keys text[], instants bigint[], epochs bigint[], backs bigint[],
     rates bigint[], periods bigint[]
 ) RETURNS TABLE (place bigint, after bigint, units bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s'
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -111,7 +111,7 @@ $$;
 CREATE OR REPLACE FUNCTION {s}.rate_limit_count_refused_1(
     policies text[], keys text[], starts bigint[], epochs bigint[], refused bigint[]
 ) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s' AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s' AS $$
 #variable_conflict use_column
 BEGIN
     FOR i IN 1 .. cardinality(policies) LOOP

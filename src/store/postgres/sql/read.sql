@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION {s}.rate_limit_read_1(
     decided_at bigint, kinds int[], policies text[], keys text[], names text[], periods bigint[]
 ) RETURNS TABLE (slot bigint, state bigint[], own bigint[], every bigint[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     has_limits CONSTANT boolean := EXISTS (SELECT FROM {s}.rate_limit_limits);
@@ -61,7 +61,7 @@ $$;
 CREATE OR REPLACE FUNCTION {s}.rate_limit_find_1(
     policies text[], keys text[], lows bigint[], highs bigint[], totals bigint[]
 ) RETURNS bigint[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     found bigint[] := lows;
     low bigint;

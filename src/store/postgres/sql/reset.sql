@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_reset_1(
     kind int, of_policy text, low text, high text, below text, beside text, page int,
     window_before bigint, window_now bigint, events_after bigint, now bigint
 ) RETURNS TABLE (ends_at text, key text, a bigint, b bigint, c bigint, d bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s'
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION {s}.rate_limit_sweep_1(
     name text, third text, expiry text, now bigint, after_policy text, after_key text, after_third bigint, page int
 ) RETURNS TABLE (found bigint, deleted bigint, policy text, key text, at bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
     -- One node at a time is enough.
     IF NOT pg_try_advisory_xact_lock(1953459299, hashtext('sweep of ' || {name})) THEN

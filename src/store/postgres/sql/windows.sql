@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION {s}.rate_limit_charge_windows_1(
     place bigint, decided_at bigint, used bigint, denied bigint, granted bigint, ahead bigint, epoch bigint,
     own bigint[], every bigint[]
 )
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET lock_timeout = '3s' SET enable_nestloop = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET lock_timeout = '3s' SET enable_nestloop = off AS $$
 #variable_conflict use_column
 DECLARE
     decided_at CONSTANT bigint := {s}.rate_limit_now_1(given, shift);
