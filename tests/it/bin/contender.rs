@@ -1,7 +1,7 @@
 //! A process that asks for many keys until each is refused, for tests of several processes on one file which may be killed at
 //! any moment.
 //!
-//! Arguments: the file, or the URL of a Postgres; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new
+//! Arguments: the file, or the URL of a Postgres or Redis; `set` or `system` for the clock; how many keys; how many of 10,000 charges are resets, refunds, new
 //! limits, larger costs and steps of the clock, how far these go, and how many are the last of a task, joined by commas; and
 //! limiters, each of one or several policies joined by commas, as `policies.rs` reads them.
 //! It says `ready`, and obeys lines: `round` with a seed and, by a set clock, an instant in milliseconds; `close`. It says what
@@ -89,6 +89,8 @@ enum Counters {
     File(SqliteStore),
     #[cfg(feature = "postgres")]
     Postgres(tollgate::PostgresStore),
+    #[cfg(feature = "redis")]
+    Redis(tollgate::RedisStore),
 }
 
 impl Counters {
@@ -99,6 +101,15 @@ impl Counters {
             let store = tollgate::PostgresStore::connect(place).await?;
             let store = store.deadline(deadline);
             return Ok(Self::Postgres(match clock {
+                Some(clock) => store.clock(clock),
+                None => store,
+            }));
+        }
+        #[cfg(feature = "redis")]
+        if place.starts_with("unix://") {
+            let store = tollgate::RedisStore::connect(place).await?;
+            let store = store.deadline(deadline);
+            return Ok(Self::Redis(match clock {
                 Some(clock) => store.clock(clock),
                 None => store,
             }));
@@ -115,6 +126,8 @@ impl Counters {
             Self::File(store) => store.close().await,
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.close().await,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.close().await,
         }
     }
 }
@@ -129,6 +142,8 @@ fn limiter(place: usize, policies: &str, store: &Counters) -> Result<Limiter> {
         Counters::File(store) => limiter.store(store),
         #[cfg(feature = "postgres")]
         Counters::Postgres(store) => limiter.store(store),
+        #[cfg(feature = "redis")]
+        Counters::Redis(store) => limiter.store(store),
     };
     // What this process decided alone would come on top of the limit that all share.
     Ok(limiter.on_store_failure(FailureMode::Closed))

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::server::RedisServer;
+pub(crate) use self::server::RedisServer;
 use crate::processes::example;
 use crate::support::Server;
 

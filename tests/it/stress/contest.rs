@@ -104,7 +104,7 @@ impl Contest {
     }
 
     /// The same, whether it was late or not.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) fn run_and_take_the_rest_once(&self) -> Ended {
         self.run_with_rest()
     }

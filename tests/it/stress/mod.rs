@@ -12,6 +12,8 @@ mod fleet;
 mod ledger;
 #[cfg(feature = "postgres")]
 mod on_postgres;
+#[cfg(all(feature = "redis", unix))]
+mod on_redis;
 
 use self::contest::{Clocks, Contest, scale};
 

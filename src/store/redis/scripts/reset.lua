@@ -11,10 +11,10 @@ local function put(value)
     out[#out + 1] = value
 end
 
--- The epoch tells the old counts from the new ones: where nothing was counted there is nothing to tell.
+-- The epoch tells the old counts from the new ones.
 local function reset_window(key)
     local row = call('HMGET', key, 'used', 'denied', 'epoch')
-    if row[3] and (whole(row[1]) > 0 or whole(row[2]) > 0) then
+    if row[3] then
         call('HSET', key, 'used', 0, 'denied', 0)
         call('HINCRBY', key, 'epoch', 1)
         has_any = true

@@ -27,6 +27,10 @@ local function load_windows(entry, rule)
     entry.lasts = ends + max(needed, LONGEST_WAY) - now
     if kind == PAIR then
         entry.before = read_window(entry.key .. ':' .. text(start - period))
+        if not entry.before.exists then
+            -- It never begins any more.
+            entry.before.epoch = 0
+        end
         entry.left = ends - now
     end
 end

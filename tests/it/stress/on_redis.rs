@@ -1,0 +1,119 @@
+//! The same on a Redis.
+
+use super::contest::{Clocks, Contest, Ended};
+use crate::redis::RedisServer;
+
+#[test]
+fn kills_and_resets_never_let_more_than_the_limit_through() {
+    let server = RedisServer::start("");
+    let contest = Contest {
+        kills: 4_000,
+        resets: 5,
+        leaves: 5,
+        url: Some(server.url()),
+        ..Contest::default()
+    };
+    contest.run().ledger.assert_never_over(1);
+}
+
+#[test]
+fn without_kills_each_window_is_exactly_full_when_all_were_refused() {
+    in_time(Contest::run, Contest::default);
+}
+
+#[test]
+fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more() {
+    let contest = || Contest {
+        limiters: &[
+            "fixed:10:1",
+            "fixed:1000:1",
+            "hourly:300",
+            "sliding-counter:100:1",
+            "fixed:40:1,hourly:300,sliding-counter:30:1",
+        ],
+        clocks: Clocks::Together,
+        step: 0..=0,
+        rounds: 2,
+        refunds: 2_000,
+        large: 1_000,
+        leaves: 100,
+        ..Contest::default()
+    };
+    in_time(Contest::run_and_take_the_rest_once, contest);
+}
+
+/// Each window is exactly full; on another server once more when it was late, since what is counted then is told to nobody.
+fn in_time(run: impl Fn(&Contest) -> Ended, contest: impl Fn() -> Contest) {
+    for _ in 0..5 {
+        let server = RedisServer::start("");
+        let url = Some(server.url());
+        let ended = run(&Contest { url, ..contest() });
+        ended.ledger.assert_never_over(1);
+        if !ended.was_late {
+            return ended.ledger.assert_full();
+        }
+    }
+    panic!("five contests were late");
+}
+
+#[test]
+fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for() {
+    let server = RedisServer::start("");
+    let contest = Contest {
+        limiters: &[
+            "sliding-counter:10:1",
+            "sliding-counter:100:1",
+            "fixed:50:1,hourly:400,sliding-counter:60:1",
+        ],
+        clocks: Clocks::Together,
+        kills: 4_000,
+        resets: 50,
+        large: 300,
+        steps: 50,
+        url: Some(server.url()),
+        ..Contest::default()
+    };
+    let ended = contest.run();
+    ended.ledger.assert_never_over(1);
+    ended.ledger.assert_slides();
+}
+
+#[test]
+fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() {
+    let server = RedisServer::start("");
+    let contest = Contest {
+        limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
+        kills: 2_000,
+        resets: 10,
+        refunds: 500,
+        limits: 50,
+        large: 500,
+        leaves: 5,
+        url: Some(server.url()),
+        ..Contest::default()
+    };
+    contest.run().ledger.assert_never_over(2);
+}
+
+/// By the server's clock: leases also come back since they are idle, or since their window is over, and rows are swept.
+#[test]
+fn by_the_servers_clock_kills_and_resets_never_let_more_than_the_limit_through() {
+    let server = RedisServer::start("");
+    let contest = Contest {
+        limiters: &[
+            "fixed:10:1",
+            "fixed:1000:1",
+            "sliding-counter:100:1",
+            "fixed:50:1,hourly:10000,sliding-counter:60:1",
+        ],
+        clocks: Clocks::System,
+        rounds: 1,
+        admitted_a_round: 10_000,
+        kills: 1_000,
+        resets: 5,
+        leaves: 10,
+        url: Some(server.url()),
+        ..Contest::default()
+    };
+    contest.run().ledger.assert_never_over(1);
+}
