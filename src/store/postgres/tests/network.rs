@@ -146,20 +146,18 @@ async fn is_ok(store: &PostgresStore) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_that_somebody_else_makes_ends_with_an_answer() {
-    let schema = PostgresServer::new_schema();
-    let store = open_in(&schema).await.clock(&noon());
+    // Another test looks that the shared one has none.
+    let server = PostgresServer::start();
+    let store = PostgresStore::connect(&server.url()).await.unwrap();
+    let store = store.deadline(PATIENCE).clock(&noon());
     let key = alice();
     let policies = ["a", "b"].map(|name| Policy::daily(9).name(name).leases(false));
     let both = charge_of(&[(&policies[0], &key), (&policies[1], &key)], 1);
     assert!(store.engine.charge(&both).await.unwrap().is_admitted());
-    let mut other = PgConnection::connect(&PostgresServer::shared().url())
-        .await
-        .unwrap();
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
     let mut held = other.begin().await.unwrap();
     let lock = |name: &str| {
-        let sql = format!(
-            "SELECT FROM {schema}.rate_limit_windows WHERE policy LIKE '{name};%' FOR UPDATE"
-        );
+        let sql = format!("SELECT FROM rate_limit_windows WHERE policy LIKE '{name};%' FOR UPDATE");
         sqlx::query(AssertSqlSafe(sql))
     };
     lock("b").execute(&mut *held).await.unwrap();
@@ -170,7 +168,7 @@ async fn a_deadlock_that_somebody_else_makes_ends_with_an_answer() {
     // It has the first row, and waits for the second one.
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
     let until = clock::monotonic() + PATIENCE;
-    while number(PostgresServer::shared(), waits).await == 0 {
+    while number(&server, waits).await == 0 {
         assert!(clock::monotonic() < until);
     }
     // Either of the two may be the one that is ended.
