@@ -24,7 +24,7 @@ start
 while read -r line; do start; done
 kill -QUIT "$server" 2>/dev/null
 wait
-rm -rf "$DATA"
+rm -rf "${DATA%/data}"
 "#;
 
 /// Kept small, and without a wait for the disk: nothing of it is to outlive a power failure.
