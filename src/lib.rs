@@ -3,7 +3,8 @@
 //! [`RateLimitLayer`] goes in front of any `tower::Service<http::Request<_>>`: an axum route or router, a hyper service,
 //! any tower stack. It takes a key from the request, charges a [`Policy`] for that key, and answers `429` with a problem
 //! document and `Retry-After` before the inner service runs. The counts are kept in SQLite: on a file they survive
-//! restarts and are shared by every process on the host, and never one request over the limit passes.
+//! restarts and are shared by every process on the host, and never one request over the limit passes. Several hosts share a
+//! Postgres or a Redis.
 //!
 //! # Examples
 //!
@@ -33,6 +34,7 @@
 //! | limits without HTTP, looking and resetting | [`Limiter`] |
 //! | other limits for some keys, at run time | [`Limiter::set_limit`] |
 //! | the database: files, processes, durability | [`SqliteStore`] |
+//! | the same for several hosts | `PostgresStore`, `RedisStore`, with the features `postgres` and `redis` |
 //! | what was let through, and what was used | [`RateLimitLayer::audit`], [`UsageQuery`] |
 //! | an HTTP API for operators | `Admin`, with the feature `admin` |
 //! | a store that gives no answer | [`FailureMode`], [`StoreHealth`] |
