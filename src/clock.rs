@@ -31,10 +31,10 @@ impl Clock {
         }
     }
 
-    /// Whether it shows nothing of its own yet: a server has not been heard.
+    /// Whether it is an estimate of a server's.
     #[cfg(feature = "_engine")]
-    pub(crate) fn is_unheard(&self) -> bool {
-        matches!(self, Self::Server(clock) if !clock.is_heard())
+    pub(crate) fn is_estimate(&self) -> bool {
+        matches!(self, Self::Server(_))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -144,7 +144,7 @@ mod server {
             offsets.of_monotonic.store(of_monotonic, Ordering::Relaxed);
         }
 
-        pub(super) fn is_heard(&self) -> bool {
+        fn is_heard(&self) -> bool {
             self.0.of_monotonic.load(Ordering::Relaxed) != UNHEARD
         }
 

@@ -72,7 +72,7 @@ impl StoreHandle {
         }
     }
 
-    /// The same for what does not come with a request: a server that was not heard yet is asked first.
+    /// The same for what does not come with a request: a server is asked for it.
     pub(crate) async fn told_time(&self) -> Result<Timestamp, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.now()),

@@ -26,7 +26,7 @@ pub(in crate::store) trait Backend: Send + 'static {
         false
     }
 
-    /// Opens what is not open yet. The other calls do the same first.
+    /// Opens what is not open yet. The other calls do the same first. A server is heard by it in any case.
     async fn open(&mut self) -> Result<(), StoreError>;
 
     /// Applies the charges in order, and answers each in its place. An error is about them all: none may have been

@@ -114,13 +114,14 @@ impl Engine {
         self.clock.now()
     }
 
-    /// The instant by the clock that decides. A server which was not heard yet is asked first.
+    /// The instant by the clock that decides. A server is asked for it: the estimate may be far ahead of one that was not heard
+    /// lately, when the clock of this machine was set meanwhile.
     ///
     /// # Errors
     ///
     /// When it does not answer.
     pub(crate) async fn told_time(&self) -> Result<Timestamp, StoreError> {
-        if self.clock.get().is_unheard() {
+        if self.clock.get().is_estimate() {
             self.open().await?;
         }
         Ok(self.now())
