@@ -67,6 +67,20 @@ async fn ping() -> Json<Value> {
 }
 
 async fn stopped() {
-    // Without the signal there is nothing to wait for.
-    let _ = signal::ctrl_c().await;
+    let interrupted = signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        let terminated = async {
+            match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+                Ok(mut signal) => signal.recv().await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = interrupted => (),
+            _ = terminated => (),
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupted.await;
 }

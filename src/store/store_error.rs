@@ -153,7 +153,7 @@ impl fmt::Display for StoreError {
             Self::Closed => "the rate limit store is closed: open it again, or drop the layers that use it",
             Self::Overloaded => "the rate limit store's queue is full: it gets more charges than it can write",
             Self::DeadlineExceeded => {
-                "the rate limit store did not answer in time: look for a process that holds its database locked, or a slow disk"
+                "the rate limit store did not answer in time: look for a process that holds its database locked, a slow disk, or a server that is overloaded or far away"
             }
             Self::BreakerOpen => {
                 "the rate limit store failed several times in a row and is not asked for a moment: look for the error before this one"
