@@ -4,9 +4,9 @@
 -- charges, one behind the other: charge `c` has `firsts[c]` to `firsts[c + 1] - 1`. Behind the charges stands what is asked for
 -- ahead, as charges of one part. Parts of one charge with the same number in `kin` are of one policy.
 --
--- All locks are taken before the clock is read, each kind in the order of its key: first `rate_limit_locks`, then buckets, and
--- behind the clock windows, which alone are also charged by another function; it locks nothing else. Two nodes never wait for each
--- other, and what is stored is never later than now.
+-- All locks are taken before the clock is read, each kind in the order of the bytes of its key: first `rate_limit_locks`, then
+-- buckets, and behind the clock windows, which alone are also charged by another function; it locks nothing else. Two nodes never
+-- wait for each other, and what is stored is never later than now.
 --
 -- Of each slot it answers what it has found (see the function that reads), and what it has left: used and denied of a window; used
 -- of an exact sliding window; instant, used and parts of a bucket; instant and refusals of a block.
@@ -78,7 +78,7 @@ BEGIN
         SELECT a.policy, a.key, {s}.rate_limit_plus_1(now, greatest(2 * a.period, 120000))
         FROM unnest(kinds, policies, keys, periods) AS a (kind, policy, key, period)
         WHERE a.kind IN (1, 2, 4)
-        ORDER BY a.policy, a.key
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C"
         ON CONFLICT (policy, key) DO UPDATE SET expires_at = excluded.expires_at
             WHERE l.expires_at < now OR l.expires_at - now < (excluded.expires_at - now) / 2;
     END IF;
@@ -88,7 +88,7 @@ BEGIN
         SELECT a.policy, a.key, now, 0, 0, now, {s}.rate_limit_plus_1(now, 10000)
         FROM unnest(kinds, policies, keys) AS a (kind, policy, key)
         WHERE a.kind = 3
-        ORDER BY a.policy, a.key
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C"
         ON CONFLICT (policy, key) DO UPDATE SET policy = excluded.policy WHERE false;
     END IF;
     now := {s}.rate_limit_now_1(given, shift);
@@ -103,7 +103,7 @@ BEGIN
         SELECT a.policy, a.key, a.start, 0, 0, 0, 0, 0, {s}.rate_limit_plus_1(a.start, a.lasts), 0, 0
         FROM unnest(kinds, policies, keys, starts, lasts) AS a (kind, policy, key, start, lasts)
         WHERE a.kind IN (0, 1)
-        ORDER BY a.policy, a.key, a.start
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C", a.start
         ON CONFLICT (policy, key, window_start) DO UPDATE SET policy = excluded.policy WHERE false;
     END IF;
     FOR attempt IN 1 .. 2 LOOP

@@ -29,10 +29,11 @@ BEGIN
     IF kinds && ARRAY[1, 2, 4] THEN
         now := {s}.rate_limit_now_1(given, shift);
         INSERT INTO {s}.rate_limit_locks (policy, key, expires_at)
-        SELECT DISTINCT a.policy, a.key, {s}.rate_limit_plus_1(now, 120000)
+        SELECT a.policy, a.key, {s}.rate_limit_plus_1(now, 120000)
         FROM unnest(kinds, policies, keys) AS a (kind, policy, key)
         WHERE a.kind IN (1, 2, 4)
-        ORDER BY a.policy, a.key
+        GROUP BY a.policy, a.key
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C"
         ON CONFLICT (policy, key) DO UPDATE SET policy = excluded.policy WHERE false;
     END IF;
     FOR i IN 1 .. cardinality(kinds) LOOP

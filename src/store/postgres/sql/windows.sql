@@ -1,6 +1,6 @@
 -- Charges a whole batch of runs, each against one window, in one statement. A run is `length` charges of equal `cost`, and what is
--- asked for `ahead` beside them; no two are of the same counter. The rows are locked in the order of their key, which is that of
--- all statements here: two nodes never wait for each other.
+-- asked for `ahead` beside them; no two are of the same counter. The rows are locked in the order of the bytes of their key, which
+-- is that of all statements here, whatever collation the database has: two nodes never wait for each other.
 --
 -- In ON CONFLICT `w` is the row as it was. What is asked for ahead is granted up to an eighth of what the charges leave, so that
 -- other nodes find some too; of a row that is there `excluded` tells what a new one would have been granted, which is never less.
@@ -50,7 +50,7 @@ BEGIN
             fit, least(ahead, (most - cost * fit) / 8),
             0, {s}.rate_limit_plus_1(window_start, lasts), most, cost
         FROM (SELECT limited.*, least(length, most / cost) AS fit FROM limited) AS new
-        ORDER BY policy, key, window_start
+        ORDER BY policy COLLATE "C", key COLLATE "C", window_start
         ON CONFLICT (policy, key, window_start) DO UPDATE SET
             used = w.used + excluded.last_cost * {admitted} + {extra},
             denied = least(9007199254740991, w.denied + excluded.last_cost * ({length} - {admitted})),
