@@ -139,6 +139,11 @@ impl Database {
         }
     }
 
+    /// Whether the counters were lost, and that was not taken notice of yet.
+    pub(super) fn has_lost(&self) -> bool {
+        self.has_lost
+    }
+
     /// Whether the counters were lost since this was last asked.
     pub(super) fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.has_lost)

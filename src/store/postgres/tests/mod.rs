@@ -52,8 +52,12 @@ fn alice() -> Key {
 
 /// The writer's side of a store, without the engine before it.
 fn backend(schema: &str) -> Postgres {
-    let location = Location::from_url(&PostgresServer::shared().url()).unwrap();
-    let schema = Some(schema.to_owned());
+    backend_at(&PostgresServer::shared().url(), Some(schema))
+}
+
+fn backend_at(url: &str, schema: Option<&str>) -> Postgres {
+    let location = Location::from_url(url).unwrap();
+    let schema = schema.map(str::to_owned);
     let location = Location { schema, ..location };
     Postgres {
         database: Database::new(location, ServerClock::new(), Arc::default()),

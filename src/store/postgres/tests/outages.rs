@@ -1,6 +1,8 @@
 //! Servers that are killed, restarted, or stand still.
 
 use super::*;
+use crate::store::GiveBack;
+use crate::store::engine::Backend;
 
 fn policy(limit: u32) -> Policy {
     Policy::daily(limit).name("p").leases(false)
@@ -143,6 +145,40 @@ async fn unlogged_counters_are_lost_with_a_crash_and_nothing_goes_back_to_new_on
     store.close().await.unwrap();
     let other = connect(&server).await.clock(&noon());
     assert!(!is_admitted(&other, &leased).await);
+}
+
+/// Each table begins with epoch 0: a refund of an old counter looks like one of the new.
+#[tokio::test]
+async fn a_refund_that_is_the_first_to_see_that_counters_were_lost_gives_nothing_back() {
+    let mut server = PostgresServer::start();
+    let options = PostgresStoreOptions::new().unlogged(true);
+    let store = options.connect(&server.url()).await.unwrap();
+    let clock = noon();
+    let store = store.deadline(PATIENCE).clock(&clock);
+    let mut backend = backend_at(&server.url(), None);
+    backend.open().await.unwrap();
+    let outcome = charge(&store, &policy(9), 3).await.unwrap();
+    let back = GiveBack {
+        part: crate::store::suite::part_of(&policy(9), &alice()),
+        units: 3,
+        from: outcome.found.first().state.taken(&policy(9), outcome.at),
+        taken_at: outcome.at,
+    };
+    server.kill();
+    server.restart();
+    // Others use what is new.
+    let other = connect(&server).await.clock(&clock);
+    assert!(charge(&other, &policy(9), 3).await.unwrap().is_admitted());
+    let clock = Clock::Manual(clock);
+    // The first one finds that its connection is gone.
+    backend
+        .give_back(&[back.clone()], &clock)
+        .await
+        .unwrap_err();
+    let left = backend.give_back(&[back], &clock).await.unwrap();
+    assert!(left.is_empty());
+    assert_eq!(used(&other, &policy(9)).await, 3);
+    assert!(backend.take_lost());
 }
 
 #[tokio::test]
