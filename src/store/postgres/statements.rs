@@ -146,16 +146,21 @@ WHERE n.nspname = $1 AND c.relname IN (
 LIMIT 1
 ";
 
-/// The number of these counters, and the server's time. It is made when it is not there.
+/// The number of these counters, and the server's time. It is made when it is not there; that of another node, which may not be
+/// committed yet, is waited for.
 const GENERATION: &str = "
-WITH new AS (
-    INSERT INTO {s}.rate_limit_generation (id, generation) VALUES (1, gen_random_uuid())
-    ON CONFLICT (id) DO NOTHING
+WITH known AS (
+    SELECT generation FROM {s}.rate_limit_generation
+),
+new AS (
+    INSERT INTO {s}.rate_limit_generation AS g (id, generation)
+    SELECT 1, gen_random_uuid() WHERE NOT EXISTS (SELECT FROM known)
+    ON CONFLICT (id) DO UPDATE SET generation = g.generation
     RETURNING generation
 )
 SELECT generation::text, {s}.rate_limit_now_1(NULL, $1) FROM (
-    SELECT generation FROM new UNION ALL SELECT generation FROM {s}.rate_limit_generation
-) AS known LIMIT 1
+    SELECT generation FROM known UNION ALL SELECT generation FROM new
+) AS either
 ";
 
 /// Looks. `$1` and `$2` are the clock, the others are slots.

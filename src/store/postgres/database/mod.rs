@@ -160,6 +160,12 @@ impl Database {
         Ok(())
     }
 
+    /// The number of the counters.
+    #[cfg(test)]
+    pub(super) fn generation(&self) -> Option<&str> {
+        self.generation.as_deref()
+    }
+
     /// How many calls were made.
     #[cfg(test)]
     pub(super) fn calls(&self) -> Arc<std::sync::atomic::AtomicU64> {

@@ -3,6 +3,7 @@
 use sqlx::postgres::PgPoolOptions;
 
 use super::*;
+use crate::store::engine::Backend;
 
 async fn error_of(url: &str) -> PostgresOpenError {
     PostgresStore::connect(url).await.unwrap_err()
@@ -10,18 +11,75 @@ async fn error_of(url: &str) -> PostgresOpenError {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_start_at_once_all_find_the_tables() {
-    let schema = PostgresServer::new_schema();
-    let nodes: Vec<_> = (0..8)
-        .map(|_| {
-            let schema = schema.clone();
-            tokio::spawn(
-                async move { is_admitted(&open_in(&schema).await, &Policy::hourly(100)).await },
-            )
-        })
-        .collect();
-    for node in nodes {
-        assert!(node.await.unwrap());
+    for _ in 0..5 {
+        let schema = PostgresServer::new_schema();
+        let start =
+            async |schema: String| is_admitted(&open_in(&schema).await, &Policy::hourly(100)).await;
+        let nodes: Vec<_> = (0..8)
+            .map(|_| tokio::spawn(start(schema.clone())))
+            .collect();
+        for node in nodes {
+            assert!(node.await.unwrap());
+        }
     }
+}
+
+/// As after a crash that has emptied them: there is nothing to make, and all have to find the same number.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_find_empty_tables_at_once_agree_on_their_number() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    open_in(&schema).await;
+    for _ in 0..20 {
+        query(
+            server,
+            &format!("DELETE FROM {schema}.rate_limit_generation"),
+        )
+        .await;
+        let nodes: Vec<_> = (0..6)
+            .map(|_| {
+                let mut node = backend(&schema);
+                tokio::spawn(async move {
+                    node.open().await.unwrap();
+                    node.database.generation().map(str::to_owned)
+                })
+            })
+            .collect();
+        let mut numbers = std::collections::HashSet::new();
+        for node in nodes {
+            numbers.insert(node.await.unwrap().unwrap());
+        }
+        assert_eq!(numbers.len(), 1);
+    }
+}
+
+/// One that is not committed yet is waited for, and not overlooked.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_a_node_that_is_under_way_is_waited_for() {
+    let server = PostgresServer::shared();
+    let schema = PostgresServer::new_schema();
+    open_in(&schema).await;
+    query(
+        server,
+        &format!("DELETE FROM {schema}.rate_limit_generation"),
+    )
+    .await;
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    let insert =
+        format!("INSERT INTO {schema}.rate_limit_generation VALUES (1, gen_random_uuid())");
+    let insert = sqlx::query(AssertSqlSafe(insert));
+    insert.execute(&mut *held).await.unwrap();
+    let mut node = backend(&schema);
+    let opened = tokio::spawn(async move { node.open().await });
+    let waits =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE";
+    let waits = format!("{waits} '%{schema}\".rate_limit_generation%' AND pid <> pg_backend_pid()");
+    while number(server, &waits).await == 0 {
+        tokio::task::yield_now().await;
+    }
+    held.commit().await.unwrap();
+    opened.await.unwrap().unwrap();
 }
 
 #[tokio::test]
