@@ -46,7 +46,7 @@ pub(super) async fn charge(
     let mut answers = replay.decide(charges);
     let grants = replay.grant(ahead, (charges, &answers));
     replay.check()?;
-    replay.find_waits(database, &mut answers).await?;
+    replay.find_waits(database, &mut answers).await;
     Ok(Charged {
         answers: answers.into_iter().map(Ok).collect(),
         grants,
@@ -74,7 +74,7 @@ pub(super) async fn look(
     let looks = limited.as_deref().unwrap_or(looks);
     let mut answers = replay.look(looks);
     // What has changed since can make it tell a shorter wait, for what was freed, and no other.
-    replay.find_waits(database, &mut answers).await?;
+    replay.find_waits(database, &mut answers).await;
     Ok(answers)
 }
 

@@ -6,7 +6,7 @@ use crate::limit::few::Few;
 use crate::store::postgres::database::Database;
 use crate::store::postgres::rows::{fault, instant};
 use crate::store::postgres::sql_state::store_error;
-use crate::store::{Charge, Outcome, StoreError};
+use crate::store::{Charge, Outcome, StoreError, TARGET};
 
 /// So many searches take some 20 ms. Refusals beyond them are told to wait until all has left, which is never too short.
 const MOST_SEARCHES: usize = 128;
@@ -44,8 +44,15 @@ impl Replay<'_> {
         }
     }
 
-    /// Has the server search, when there is anything to find.
-    pub(super) async fn find_waits(
+    /// Has the server search, when there is anything to find. What it does not find is told to wait until all has left: the batch
+    /// is stored, and an error would be about something else.
+    pub(super) async fn find_waits(&mut self, database: &mut Database, answers: &mut [Outcome]) {
+        if let Err(error) = self.search_waits(database, answers).await {
+            tracing::debug!(target: TARGET, "a wait of a rate limit is told too long: {error}");
+        }
+    }
+
+    async fn search_waits(
         &mut self,
         database: &mut Database,
         answers: &mut [Outcome],

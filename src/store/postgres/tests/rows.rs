@@ -149,3 +149,25 @@ async fn a_key_that_is_too_long_fails_alone() {
         assert!(charged.answers[0].as_ref().unwrap().is_admitted());
     }
 }
+
+/// What was charged must not be an error for what is only told beside it.
+#[tokio::test]
+async fn a_batch_that_is_stored_is_answered_also_when_no_wait_is_found() {
+    let schema = PostgresServer::new_schema();
+    let clock = noon();
+    let store = open_in(&schema).await.clock(&clock);
+    let policy = Policy::sliding(5, 60).leases(false);
+    for _ in 0..4 {
+        assert!(is_admitted(&store, &policy).await);
+        clock.advance(Duration::from_secs(1));
+    }
+    let find = format!("DROP FUNCTION {schema}.rate_limit_find_1");
+    query(PostgresServer::shared(), &find).await;
+    let refused = charge(&store, &policy, 3).await.unwrap();
+    let state = refused.found.first().state;
+    // Until all has left, which is never too short.
+    let wait = state.fits_after(&policy, 3, refused.at);
+    assert_eq!(wait, Some(Duration::from_secs(59)));
+    assert!(is_admitted(&store, &policy).await);
+    assert_eq!(used(&store, &policy).await, 5);
+}
