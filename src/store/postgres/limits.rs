@@ -3,7 +3,8 @@
 use sqlx::postgres::PgRow;
 
 use super::database::Database;
-use super::rows::{column, stored_limit};
+use super::rows::{column, instant, stored_limit};
+use crate::clock;
 use crate::limit::Key;
 use crate::limit::Timestamp;
 use crate::store::engine::{Changes, Freed};
@@ -110,16 +111,20 @@ pub(super) async fn changes(
     database: &mut Database,
     after: Option<i64>,
 ) -> Result<Changes, StoreError> {
+    let shift = database.time.shift();
+    let sent = clock::monotonic();
     let rows = database
         .call(|statements| {
             sqlx::query(statements.changes.sql())
                 .bind(after.unwrap_or(i64::MAX))
                 .bind(MOST_CHANGES)
+                .bind(shift)
         })
         .await?;
     let Some((ends, rows)) = rows.split_first() else {
         return Ok(Changes::default());
     };
+    database.overheard(sent, instant(column(ends, "now")?));
     let (first, last): (i64, i64) = (column(ends, "first")?, column(ends, "last")?);
     let is_continued = after.is_none_or(|after| first <= after.saturating_add(1) && after <= last);
     let is_whole = is_continued && (rows.len() as u64) < MOST_CHANGES.unsigned_abs();

@@ -24,13 +24,12 @@ mod windows;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use sqlx::PgPool;
 
 use self::backend::Postgres;
-use self::database::Database;
+use self::database::{Database, TestTime};
 use self::location::Location;
 pub use self::open_error::PostgresOpenError;
 pub use self::options::PostgresStoreOptions;
@@ -90,9 +89,9 @@ pub struct PostgresStore {
     engine: Arc<Engine>,
     #[cfg_attr(
         not(any(test, feature = "test-util")),
-        expect(dead_code, reason = "only a test moves the server's clock")
+        expect(dead_code, reason = "only a test sets the time")
     )]
-    shift: Arc<AtomicI64>,
+    time: Arc<TestTime>,
 }
 
 impl PostgresStore {
@@ -136,13 +135,13 @@ impl PostgresStore {
     async fn opened(location: Location) -> Result<Self, PostgresOpenError> {
         let name = location.name();
         let clock = ServerClock::new();
-        let shift = Arc::<AtomicI64>::default();
-        let database = Database::new(location, clock.clone(), Arc::clone(&shift));
+        let time = Arc::<TestTime>::default();
+        let database = Database::new(location, clock.clone(), Arc::clone(&time));
         let backend = Postgres { database };
         let engine = Arc::new(Engine::new(name, backend, Clock::Server(clock)));
         let opened = engine.open().await;
         opened.map_err(PostgresOpenError::from_store)?;
-        Ok(Self { engine, shift })
+        Ok(Self { engine, time })
     }
 
     /// Sets how long a charge or a look may wait for its answer, from 1 ms to 10 s; 250 ms by default. What is outside
@@ -171,6 +170,7 @@ impl PostgresStore {
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn clock(self, clock: &ManualClock) -> Self {
+        self.time.give();
         self.engine.set_clock(Clock::Manual(clock.clone()));
         self
     }
@@ -179,8 +179,7 @@ impl PostgresStore {
     #[cfg(any(test, feature = "test-util"))]
     #[doc(hidden)]
     pub fn move_server_clock(&self, millis: i64) {
-        let order = std::sync::atomic::Ordering::Relaxed;
-        self.shift.store(millis, order);
+        self.time.move_by(millis);
     }
 
     /// How the store is: whether it answers, since when and why it does not, and how much waits. The database is not asked.

@@ -90,7 +90,7 @@ impl Statements {
             give_back: call("rate_limit_give_back_1", 11),
             count_refused: call("rate_limit_count_refused_1", 5),
             reset: call("rate_limit_reset_1", 11),
-            sweep: call("rate_limit_sweep_1", 8),
+            sweep: call("rate_limit_sweep_1", 10),
             set_limit: call("rate_limit_set_limit_1", 6),
             find_limit: filled(FIND_LIMIT),
             list_limits: filled(LIST_LIMITS),
@@ -181,14 +181,14 @@ WHERE policy = $1 AND key > $2 AND coalesce(ends_at, 9223372036854775807) > $3
 ORDER BY key LIMIT $4
 ";
 
-/// What became free after `$1`, the first `$2` of it; in front of it the first and the last number of all.
+/// What became free after `$1`, the first `$2` of it; in front of it the first and the last number of all, and the server's time.
 const CHANGES: &str = "
 SELECT NULL::smallint AS kind, NULL::text AS policy, NULL::text AS first_key, NULL::text AS last_key,
-    coalesce(min(seq), 1) AS first, coalesce(max(seq), 0) AS last
+    coalesce(min(seq), 1) AS first, coalesce(max(seq), 0) AS last, {s}.rate_limit_now_1(NULL, $3) AS now
 FROM {s}.rate_limit_changes
 UNION ALL
 SELECT * FROM (
-    SELECT kind, policy, first_key, last_key, seq, seq FROM {s}.rate_limit_changes
+    SELECT kind, policy, first_key, last_key, seq, seq, NULL::bigint FROM {s}.rate_limit_changes
     WHERE seq > $1 ORDER BY seq LIMIT $2
 ) AS new
 ";

@@ -49,7 +49,7 @@ const TABLES: [Table; 5] = [
     },
 ];
 
-/// Deletes the expired rows of a page, which covers so many.
+/// Deletes the expired rows of a page, which covers so many. The server's clock counts where it is behind `now`.
 pub(super) async fn sweep(
     database: &mut Database,
     now: Timestamp,
@@ -62,9 +62,12 @@ pub(super) async fn sweep(
     };
     let following = (after.table + 1 < TABLES.len()).then(|| start_of(after.table + 1));
     let page = i32::try_from(rows).unwrap_or(i32::MAX);
+    let (given, shift) = database.moment_until(now);
     let found = database
         .call(|statements| {
             sqlx::query(statements.sweep.sql())
+                .bind(given)
+                .bind(shift)
                 .bind(table.name)
                 .bind(table.third)
                 .bind(table.expiry)

@@ -1,10 +1,12 @@
 //! The connection: how it is opened, kept sound after an error, and given up when it hangs.
 
 mod opening;
+mod test_time;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgArguments, PgRow};
@@ -13,6 +15,7 @@ use sqlx::{Connection, PgConnection, Postgres};
 use tokio::time::timeout_at;
 
 use self::opening::Opened;
+pub(super) use self::test_time::TestTime;
 use super::PostgresOpenError;
 use super::location::Location;
 use super::sql_state::{Meaning, store_error};
@@ -43,8 +46,7 @@ pub(super) type Call<'q> = Query<'q, Postgres, PgArguments>;
 pub(super) struct Database {
     location: Location,
     clock: ServerClock,
-    /// By how many milliseconds a test has moved the server's clock.
-    shift: Arc<AtomicI64>,
+    pub(super) time: Arc<TestTime>,
     connection: Option<PgConnection>,
     /// Set while a call is under way: still set at the next one when a call was given up or panicked.
     is_unsound: bool,
@@ -66,11 +68,11 @@ struct Failure {
 }
 
 impl Database {
-    pub(super) fn new(location: Location, clock: ServerClock, shift: Arc<AtomicI64>) -> Self {
+    pub(super) fn new(location: Location, clock: ServerClock, time: Arc<TestTime>) -> Self {
         Self {
             location,
             clock,
-            shift,
+            time,
             connection: None,
             is_unsound: false,
             used_at: clock::monotonic(),
@@ -94,7 +96,7 @@ impl Database {
     /// first.
     pub(super) fn moment(&self, clock: &Clock) -> (Option<i64>, i64) {
         let given = clock.manual().map(Timestamp::unix_millis);
-        (given, self.shift.load(Ordering::Relaxed))
+        (given, self.time.shift())
     }
 
     /// Makes a call, all of which is done or nothing, and what came of it when the error says so. Where it can't be known, the
@@ -132,11 +134,22 @@ impl Database {
         }
     }
 
+    /// The same for what is not after the instant of the node.
+    pub(super) fn moment_until(&self, now: Timestamp) -> (Option<i64>, i64) {
+        let given = self.time.is_given().then_some(now.unix_millis());
+        (given, self.time.shift())
+    }
+
     /// Notes the server's time, as an answer has told it.
     pub(super) fn heard(&self, sent: Instant, at: Timestamp, clock: &Clock) {
         if clock.manual().is_none() {
             self.clock.heard(sent, at);
         }
+    }
+
+    /// The same of an answer that is about no decision.
+    pub(super) fn overheard(&self, sent: Instant, at: Timestamp) {
+        self.clock.heard(sent, at);
     }
 
     /// Whether the counters were lost, and that was not taken notice of yet.
@@ -158,6 +171,11 @@ impl Database {
             _ => {}
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn clock(&self) -> Clock {
+        Clock::Server(self.clock.clone())
     }
 
     /// The number of the counters.
@@ -209,7 +227,7 @@ impl Database {
         } else {
             REOPENING_PATIENCE
         };
-        let shift = self.shift.load(Ordering::Relaxed);
+        let shift = self.time.shift();
         let sent = clock::monotonic();
         let opened = patient(patience, opening::open(&self.location, shift)).await;
         let opened = opened.unwrap_or_else(|| {

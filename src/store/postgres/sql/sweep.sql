@@ -1,9 +1,13 @@
 -- Deletes the expired rows of a page of a table, which covers so many rows. It answers how many rows the page has, how many of them
--- were deleted, and the row that ends it. Rows that others have locked stay for the next time: a sweep waits for nobody.
+-- were deleted, and the row that ends it. What has expired is so by the clock of the node, `asked`, and by that of the server: a node
+-- whose clock is ahead deletes nothing that is needed. Rows that others have locked stay for the next time: a sweep waits for nobody.
 CREATE OR REPLACE FUNCTION {s}.rate_limit_sweep_1(
-    name text, third text, expiry text, now bigint, after_policy text, after_key text, after_third bigint, page int
+    given bigint, shift bigint, name text, third text, expiry text, asked bigint,
+    after_policy text, after_key text, after_third bigint, page int
 ) RETURNS TABLE (found bigint, deleted bigint, policy text, key text, at bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    now CONSTANT bigint := least(asked, {s}.rate_limit_now_1(given, shift));
 BEGIN
     -- One node at a time is enough.
     IF NOT pg_try_advisory_xact_lock(1953459299, hashtext('sweep of ' || {name})) THEN

@@ -1,6 +1,7 @@
 //! The server's clock decides, whatever those of the nodes show.
 
 use super::*;
+use crate::store::engine::Backend;
 
 const HOUR: i64 = 3_600_000;
 
@@ -58,6 +59,53 @@ async fn a_server_whose_clock_steps_back_locks_nobody_out() {
         let wait = state.fits_after(&policy, 1, refused.at).unwrap();
         assert!(wait <= Duration::from_secs(1), "{wait:?}");
     }
+}
+
+/// A node whose own clock was set forward would delete what all count by.
+#[tokio::test]
+async fn a_sweep_goes_by_the_servers_clock_when_that_is_behind() {
+    let schema = PostgresServer::new_schema();
+    let store = open_in(&schema).await;
+    let server = PostgresServer::shared();
+    for policy in [Policy::daily(3).name("quota"), Policy::sliding(3, 3_600)] {
+        assert!(is_admitted(&store, &policy.leases(false)).await);
+    }
+    let end = Clock::System.now().unix_millis() + HOUR;
+    let limit = format!("INSERT INTO {schema}.rate_limit_limits VALUES ('p', '', 1, {end})");
+    query(server, &format!("{limit} RETURNING 1")).await;
+    let later = Timestamp::from_unix_millis(end + 100 * HOUR);
+    let mut node = backend(&schema);
+    assert_eq!(sweep_all(&mut node, later).await, (0, 4));
+    // An instant that is behind the server's clock counts too.
+    node.database.time.move_by(200 * HOUR);
+    let earlier = Timestamp::from_unix_millis(end - 2 * HOUR);
+    assert_eq!(sweep_all(&mut node, earlier).await, (0, 4));
+    assert_eq!(sweep_all(&mut node, later).await, (3, 0));
+}
+
+/// How many rows it has deleted, and how many were left.
+async fn sweep_all(node: &mut Postgres, now: Timestamp) -> (u64, u64) {
+    let (mut deleted, mut kept, mut after) = (0, 0, None);
+    loop {
+        let page = node.sweep(now, after, 100).await.unwrap();
+        deleted += page.count;
+        kept += page.kept;
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return (deleted, kept),
+        }
+    }
+}
+
+/// Also while all is decided in memory, and no batch tells it.
+#[tokio::test]
+async fn who_asks_what_became_free_hears_the_servers_clock() {
+    let mut node = backend(&PostgresServer::new_schema());
+    node.open().await.unwrap();
+    node.database.time.move_by(HOUR);
+    node.changes(None).await.unwrap();
+    let ahead = node.database.clock().now().unix_millis() - Clock::System.now().unix_millis();
+    assert!((HOUR - 5_000..HOUR + 5_000).contains(&ahead), "{ahead}");
 }
 
 /// The server computes the windows of its own time as the library does.

@@ -12,8 +12,8 @@ async fn most_charges_need_no_round_trip_and_the_limit_is_met_exactly() {
         let counted = database.calls();
         let engine = Engine::new("counted".to_owned(), Postgres { database }, Clock::System);
         let engine = Arc::new(engine);
-        let shift = Arc::default();
-        (PostgresStore { engine, shift }, counted)
+        let time = Arc::default();
+        (PostgresStore { engine, time }, counted)
     };
     let (store, counted) = store;
     let store = store.deadline(PATIENCE).clock(&noon());

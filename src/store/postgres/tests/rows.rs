@@ -79,6 +79,7 @@ async fn a_sweep_leaves_what_others_have_locked_and_is_one_nodes_at_a_time() {
         .await
         .unwrap();
     let mut backend = backend(&schema);
+    backend.database.time.give();
     let later = Timestamp::from_unix_millis(NOON + 86_400_000);
     let page = backend.sweep(later, None, 100).await.unwrap();
     assert_eq!((page.count, page.kept), (2, 1));
