@@ -286,6 +286,7 @@ BEGIN
         FROM unnest(kinds, policies, keys, starts, lasts, used, denied, changed, last_limits, last_costs)
             AS a (kind, policy, key, start, lasts, used, denied, changed, last_limit, last_cost)
         WHERE a.kind IN (0, 1) AND a.changed
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C", a.start
         ON CONFLICT (policy, key, window_start) DO UPDATE SET
             used = excluded.used,
             denied = excluded.denied,
@@ -302,6 +303,7 @@ BEGIN
         FROM unnest(kinds, policies, keys, ats, taken, periods, found_3)
             AS a (kind, policy, key, at, taken, period, total)
         WHERE a.kind = 2 AND a.taken > 0
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C"
         ON CONFLICT (policy, key, at) DO UPDATE SET
             units = e.units + excluded.units,
             total = excluded.total,
@@ -326,6 +328,7 @@ BEGIN
         FROM unnest(kinds, policies, keys, ats, used, rests, sinces, expires, changed)
             AS a (kind, policy, key, at, used, parts, since, expires_at, changed)
         WHERE a.kind IN (3, 4) AND a.changed
+        ORDER BY a.policy COLLATE "C", a.key COLLATE "C"
         ON CONFLICT (policy, key) DO UPDATE SET
             at = excluded.at,
             used = excluded.used,

@@ -23,6 +23,25 @@ BEGIN
     IF page_end IS NOT NULL THEN
         RETURN QUERY SELECT page_end, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint;
     END IF;
+    -- What is locked by a row of its own may have outlived that row.
+    IF kind = 2 OR of_policy LIKE '%;block' THEN
+        INSERT INTO {s}.rate_limit_locks (policy, key, expires_at)
+        SELECT k.policy, k.key, {s}.rate_limit_plus_1(now, 120000)
+        FROM (
+            SELECT l.policy, l.key FROM {s}.rate_limit_locks AS l
+            WHERE l.policy = of_policy AND l.key >= low AND l.key <= high AND l.key < below AND l.key <> beside
+            UNION
+            SELECT e.policy, e.key FROM {s}.rate_limit_events AS e
+            WHERE kind = 2
+                AND e.policy = of_policy AND e.key >= low AND e.key <= high AND e.key < below AND e.key <> beside
+            UNION
+            SELECT b.policy, b.key FROM {s}.rate_limit_buckets AS b
+            WHERE kind = 3
+                AND b.policy = of_policy AND b.key >= low AND b.key <= high AND b.key < below AND b.key <> beside
+        ) AS k
+        ORDER BY k.policy COLLATE "C", k.key COLLATE "C"
+        ON CONFLICT (policy, key) DO UPDATE SET policy = excluded.policy WHERE false;
+    END IF;
     IF kind = 0 THEN
         PERFORM FROM {s}.rate_limit_windows AS w
         WHERE w.policy = of_policy AND w.key >= low AND w.key <= high AND w.key < below AND w.key <> beside
@@ -36,9 +55,6 @@ BEGIN
         SET used = 0, denied = 0, granted = 0, ahead = 0, epoch = w.epoch + 1
         WHERE w.policy = of_policy AND w.key >= low AND w.key <= high AND w.key < below AND w.key <> beside;
     ELSIF kind = 2 THEN
-        PERFORM FROM {s}.rate_limit_locks AS l
-        WHERE l.policy = of_policy AND l.key >= low AND l.key <= high AND l.key < below AND l.key <> beside
-        ORDER BY l.policy, l.key FOR UPDATE;
         RETURN QUERY
         SELECT NULL::text, NULL::text, coalesce(sum(e.units), 0)::bigint, 0::bigint, 0::bigint, 0::bigint
         FROM {s}.rate_limit_events AS e
@@ -47,9 +63,6 @@ BEGIN
         DELETE FROM {s}.rate_limit_events AS e
         WHERE e.policy = of_policy AND e.key >= low AND e.key <= high AND e.key < below AND e.key <> beside;
     ELSE
-        PERFORM FROM {s}.rate_limit_locks AS l
-        WHERE l.policy = of_policy AND l.key >= low AND l.key <= high AND l.key < below AND l.key <> beside
-        ORDER BY l.policy, l.key FOR UPDATE;
         PERFORM FROM {s}.rate_limit_buckets AS k
         WHERE k.policy = of_policy AND k.key >= low AND k.key <= high AND k.key < below AND k.key <> beside
         ORDER BY k.policy, k.key FOR UPDATE;

@@ -119,6 +119,50 @@ async fn node(seed: u64, schema: &str) -> Vec<((String, String), i64)> {
     admitted.into_iter().collect()
 }
 
+/// The row of a block may outlive that by which it is locked: a charge would write the refusals back that a reset has forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_waits_for_a_charge_whose_lock_is_new() {
+    let schema = PostgresServer::new_schema();
+    let server = PostgresServer::shared();
+    let store = open_in(&schema).await;
+    let blocking = Policy::fixed(1, 86_400).name("blocking");
+    let blocking = blocking.block_after(2, Duration::from_secs(3_600));
+    for policy in [blocking, Policy::sliding(2, 86_400).name("log")] {
+        for _ in 0..3 {
+            is_admitted(&store, &policy).await;
+        }
+        let charge = charge_of(&[(&policy, &alice())], 1);
+        let part = charge.parts.iter().last().unwrap().clone();
+        let counter = part.rule.counter.to_string();
+        query(server, &format!("DELETE FROM {schema}.rate_limit_locks")).await;
+        let mut other = PgConnection::connect(&server.url()).await.unwrap();
+        let mut held = other.begin().await.unwrap();
+        let lock = format!(
+            "INSERT INTO {schema}.rate_limit_locks VALUES ('{counter}', '{}', {})",
+            alice().as_str(),
+            i64::MAX
+        );
+        let lock = sqlx::query(AssertSqlSafe(lock));
+        lock.execute(&mut *held).await.unwrap();
+        let mut node = backend(&schema);
+        let reset = crate::store::Reset {
+            part,
+            with_keys_under: false,
+            at: Clock::System.now(),
+        };
+        let reset = tokio::spawn(async move { node.reset(&reset, None).await });
+        let waits = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{schema}\"%reset%'"
+        );
+        while number(server, &waits).await == 0 {
+            assert!(!reset.is_finished(), "{counter}");
+            tokio::task::yield_now().await;
+        }
+        held.commit().await.unwrap();
+        reset.await.unwrap().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_limit_is_shared_by_all_nodes_exactly() {
     let schema = PostgresServer::new_schema();
