@@ -133,7 +133,7 @@ async fn a_reset_waits_for_a_charge_whose_lock_is_new() {
         }
         let charge = charge_of(&[(&policy, &alice())], 1);
         let part = charge.parts.iter().last().unwrap().clone();
-        let counter = part.rule.counter.to_string();
+        let counter = part.rule.counter.clone();
         query(server, &format!("DELETE FROM {schema}.rate_limit_locks")).await;
         let mut other = PgConnection::connect(&server.url()).await.unwrap();
         let mut held = other.begin().await.unwrap();

@@ -171,11 +171,9 @@ async fn a_refund_that_is_the_first_to_see_that_counters_were_lost_gives_nothing
     assert!(charge(&other, &policy(9), 3).await.unwrap().is_admitted());
     let clock = Clock::Manual(clock);
     // The first one finds that its connection is gone.
-    backend
-        .give_back(&[back.clone()], &clock)
-        .await
-        .unwrap_err();
-    let left = backend.give_back(&[back], &clock).await.unwrap();
+    let backs = [back];
+    backend.give_back(&backs, &clock).await.unwrap_err();
+    let left = backend.give_back(&backs, &clock).await.unwrap();
     assert!(left.is_empty());
     assert_eq!(used(&other, &policy(9)).await, 3);
     assert!(backend.take_lost());
