@@ -253,7 +253,7 @@ impl Outcome {
 }
 
 /// Units that were charged and not used: they go back to where they were taken from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GiveBack {
     pub(crate) part: Part,
     pub(crate) units: u32,

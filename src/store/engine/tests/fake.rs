@@ -69,7 +69,7 @@ impl Backend for Fake {
             grants: batch
                 .ahead
                 .iter()
-                .filter(|ahead| ahead.part.key.as_str() == "do:stuck")
+                .filter(|ahead| ["do:stuck", "do:left"].contains(&ahead.part.key.as_str()))
                 .map(|ahead| grant(ahead, now))
                 .collect(),
             has_evicted: false,

@@ -25,6 +25,10 @@ impl Remote {
             self.failed.fetch_add(1, Ordering::SeqCst);
             return Err(failure());
         }
+        if has("do:left") && !self.is_mended.load(Ordering::SeqCst) {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            return Ok(units.to_vec());
+        }
         // A page is one of them.
         let done = if has("do:page") { 1 } else { units.len() };
         Ok(units[done..].to_vec())
@@ -286,4 +290,41 @@ async fn what_is_leased_goes_back_when_the_store_closes_though_not_at_the_first_
     let given_back = bench.given_back();
     assert!(given_back.len() >= 3, "{given_back:?}");
     assert!(given_back.iter().all(|keys| *keys == ["back do:stuck"]));
+}
+
+#[tokio::test]
+async fn what_is_left_as_it_was_is_tried_again_after_a_pause_and_given_up_at_the_close() {
+    let bench = Bench::new();
+    bench.engine.give_back(back("left")).await.unwrap();
+    for _ in 0..200 {
+        bench.charge("a").await.unwrap();
+    }
+    let tries = bench.remote.failed.load(Ordering::SeqCst);
+    let closed = tokio::time::timeout(Duration::from_secs(10), bench.engine.close());
+    closed.await.expect("the store closes").unwrap();
+    assert!(tries < 20, "{tries} attempts");
+    let tries = bench.remote.failed.load(Ordering::SeqCst);
+    assert!(tries < 200, "{tries} attempts");
+}
+
+#[tokio::test]
+async fn what_is_left_of_leases_goes_back_later() {
+    let mut bench = Bench::new();
+    for _ in 0..2 {
+        bench.charge("left").await.unwrap();
+    }
+    let (remote, events) = (Arc::clone(&bench.remote), &mut bench.events);
+    let mend = async {
+        while remote.failed.load(Ordering::SeqCst) < 2 {
+            events.recv().await.unwrap();
+        }
+        remote.is_mended.store(true, Ordering::SeqCst);
+    };
+    let both = async { tokio::join!(bench.engine.close(), mend) };
+    let (closed, ()) = tokio::time::timeout(Duration::from_secs(10), both)
+        .await
+        .expect("it is tried again");
+    closed.unwrap();
+    let given_back = bench.given_back();
+    assert!(given_back.len() >= 3, "{given_back:?}");
 }

@@ -313,12 +313,15 @@ impl<B: Backend> Writer<B> {
             ..Held::default()
         };
         let call = self.backend.give_back(units, self.clock.get());
-        // What a lease gives back goes to windows, of which nothing is ever left.
-        let Err(error) = watched(&self.inbox, held, call).await else {
-            for back in units {
-                self.refusals.free(&back.part);
+        let error = match watched(&self.inbox, held, call).await {
+            Ok(left) => {
+                for back in units {
+                    self.refusals.free(&back.part);
+                }
+                // Of a window nothing is left but what did not go back at all.
+                return self.keep(&left);
             }
-            return;
+            Err(error) => error,
         };
         tracing::debug!(%error, "units of a rate limit that were not used could not be given back");
         // When it is certain that they were not, they can be spent, or given back later: also those of which the lease is gone.
@@ -326,9 +329,7 @@ impl<B: Backend> Writer<B> {
             is_transient: true, ..
         } = error
         {
-            let leases = &self.leases;
-            let lost = units.iter().filter(|back| !leases.restore(back));
-            self.returned.extend(lost.cloned());
+            self.keep(units);
         }
     }
 

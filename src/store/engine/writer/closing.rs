@@ -13,9 +13,9 @@ use crate::store::engine::queue::Queue;
 
 /// Others may hold the database for a while, and what does not go back stays used until its window ends. A process that ends is
 /// given ten seconds by most that end it.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 /// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(25);
+pub(super) const PAUSE: Duration = Duration::from_millis(25);
 
 impl<B: Backend> Writer<B> {
     /// Answers what waits, gives back what is left, and closes the backend.

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep_until;
 use tracing::Level;
 
+use super::closing::{GIVEN_BACK_WITHIN, PAUSE};
 use super::{Writer, waiters_of, watched};
 use crate::clock;
 use crate::limit::Timestamp;
@@ -59,9 +61,19 @@ impl Backlog {
         self.units.clear();
     }
 
-    fn succeeded(&mut self, left: Vec<GiveBack>) {
+    /// Keeps what is left. When that is all, nothing has gone back, and it is not tried again at once.
+    fn succeeded(&mut self, asked: &[GiveBack], left: Vec<GiveBack>) {
+        if left == asked {
+            self.pause();
+        } else {
+            self.pause = SHORTEST_PAUSE;
+        }
         self.units = left;
-        self.pause = SHORTEST_PAUSE;
+    }
+
+    fn pause(&mut self) {
+        self.try_at = clock::monotonic() + self.pause;
+        self.pause = LONGEST_PAUSE.min(2 * self.pause);
     }
 
     /// Keeps what is certain not to have gone back.
@@ -75,8 +87,7 @@ impl Backlog {
         );
         if is_certain {
             self.units = units;
-            self.try_at = clock::monotonic() + self.pause;
-            self.pause = LONGEST_PAUSE.min(2 * self.pause);
+            self.pause();
         } else {
             tell_lost(units.len(), error);
         }
@@ -123,7 +134,7 @@ impl<B: Backend> Writer<B> {
                             self.leases.note_given_back(back);
                             self.refusals.free(&back.part);
                         }
-                        self.backlog.succeeded(left);
+                        self.backlog.succeeded(&units, left);
                         Ok(())
                     }
                     Err(error) => {
@@ -139,8 +150,9 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    /// Gives back all that is left, when the store closes.
+    /// Gives back all that is left, when the store closes. What is left as it was is tried again for a while.
     pub(super) async fn take_back_all(&mut self) {
+        let until = clock::monotonic() + GIVEN_BACK_WITHIN;
         while !self.backlog.units.is_empty() {
             let units = std::mem::take(&mut self.backlog.units);
             let held = Held {
@@ -149,10 +161,26 @@ impl<B: Backend> Writer<B> {
             };
             let call = self.backend.give_back(&units, self.clock.get());
             match watched(&self.inbox, held, call).await {
-                Ok(left) => self.backlog.succeeded(left),
+                Ok(left) if left == units => {
+                    let now = clock::monotonic();
+                    if now >= until {
+                        tell_lost(left.len(), &StoreError::DeadlineExceeded);
+                        return;
+                    }
+                    self.backlog.units = left;
+                    sleep_until((now + PAUSE).into()).await;
+                }
+                Ok(left) => self.backlog.units = left,
                 Err(error) => tell_lost(units.len(), &error),
             }
         }
+    }
+
+    /// Keeps units of leases that did not go back, so that they can be spent, or go back later.
+    pub(super) fn keep(&mut self, units: &[GiveBack]) {
+        let leases = &self.leases;
+        let lost = units.iter().filter(|back| !leases.restore(back));
+        self.returned.extend(lost.cloned());
     }
 
     /// Whether there is something to give back, and nothing that speaks against it.
