@@ -14,7 +14,8 @@ use super::scripts::Script;
 use super::server::Answer;
 use super::servers::{Ask, Servers, Told};
 use super::spread::{grouped, slot_of_part};
-use super::{charging, give_back, limits, resetting};
+use super::untold::Untold;
+use super::{charging, give_back, limits, resetting, untold};
 use crate::clock::{Clock, ServerClock};
 use crate::limit::Timestamp;
 use crate::store::engine::{Attempts, Backend, Batch, Changes, Charged, Cursor, Page};
@@ -29,6 +30,8 @@ pub(super) struct Redis {
     pub(super) offset: Arc<AtomicI64>,
     /// Of a cluster, in which a script does not see them.
     pub(super) limits: KnownLimits,
+    /// Of a cluster too.
+    pub(super) untold: Untold,
 }
 
 impl Redis {
@@ -179,10 +182,12 @@ impl Backend for Redis {
     }
 
     async fn maintain(&mut self) -> Result<(), StoreError> {
+        untold::tell(self).await;
         Ok(())
     }
 
     async fn close(&mut self) -> Result<(), StoreError> {
+        untold::tell_last(self).await;
         self.servers.close();
         Ok(())
     }

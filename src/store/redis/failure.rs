@@ -42,6 +42,17 @@ pub(super) fn certain(error: impl Error + Send + Sync + 'static) -> StoreError {
     }
 }
 
+/// Whether what failed so was certainly not done, and may succeed later. A call that was given up may have been.
+pub(super) fn is_certain(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Database {
+            is_transient: true,
+            ..
+        }
+    )
+}
+
 /// An answer that no script of this version gives.
 pub(super) fn fault(what: &'static str) -> StoreError {
     StoreError::Database {

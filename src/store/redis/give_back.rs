@@ -2,13 +2,14 @@
 
 use super::answer::Numbers;
 use super::backend::{Redis, numbers};
-use super::limits;
+use super::failure::is_certain;
 use super::names::{Names, instant};
 use super::packed::Packed;
 use super::plan::{Kind, period};
 use super::scripts::Script;
 use super::servers::Ask;
 use super::spread::grouped;
+use super::untold;
 use crate::clock::Clock;
 use crate::limit::Timestamp;
 use crate::limit::algorithm::Taken;
@@ -31,23 +32,25 @@ pub(super) async fn give_back(
     let asks: Vec<_> = asks.collect();
     let answers = redis.run_each(Script::GiveBack, clock.manual(), asks).await;
     let (mut left, mut freed, mut error) = (Vec::new(), Vec::new(), None);
+    let (mut has_any, mut not_now) = (false, None);
     for (group, answer) in groups.iter().zip(answers) {
         match numbers(answer).and_then(|mut numbers| Returned::read(&group.things, &mut numbers)) {
             Ok(mut returned) => {
+                has_any = true;
                 left.append(&mut returned.left);
                 freed.append(&mut returned.freed);
             }
             // What is certain not to have gone back goes with the next call, unless none has.
-            Err(error) if error.is_transient() && groups.len() > 1 => {
+            Err(failure) if is_certain(&failure) => {
                 left.extend(group.things.iter().map(|back| (*back).clone()));
+                not_now = Some(failure);
             }
             Err(failure) => error = Some(failure),
         }
     }
-    if !freed.is_empty() {
-        limits::tell(redis, &freed).await?;
-    }
-    match error {
+    redis.untold.put(freed);
+    untold::tell(redis).await;
+    match error.or(not_now.filter(|_| !has_any)) {
         Some(error) => Err(error),
         None => Ok(left),
     }

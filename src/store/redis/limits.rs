@@ -1,6 +1,6 @@
 //! Limits that are set at run time, and what others are told: what is not of a single counter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -115,7 +115,10 @@ async fn know_policies(redis: &mut Redis, lists: &[&[(&str, &str)]]) -> Result<(
 }
 
 /// Tells others of keys to which units went back, where the script could not.
-pub(super) async fn tell(redis: &mut Redis, freed: &[(String, String)]) -> Result<(), StoreError> {
+pub(super) async fn tell(
+    redis: &mut Redis,
+    freed: &HashSet<(String, String)>,
+) -> Result<(), StoreError> {
     let mut asked = Packed::default();
     asked.list(2).number(What::Tell as i64).list(freed.len());
     for (counter, key) in freed {

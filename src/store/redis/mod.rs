@@ -4,7 +4,8 @@
 //! `server.rs` is the connection, `cluster.rs` the nodes of a cluster, `servers.rs` either of them, `names.rs` what counters are
 //! called. `charging.rs` is about batches: `plan.rs` is what one asks, `packed.rs` how that is written, `answer.rs` how what comes
 //! back is read, and `replay.rs` tells the answers from it. `give_back.rs` is about units that go back, `resetting.rs` about
-//! resets, `limits.rs` about limits that are set and what others are told; `slots.rs` and `spread.rs` sort it all for a cluster.
+//! resets, `limits.rs` about limits that are set and what others are told,
+//! `untold.rs` about what they can't be told yet; `slots.rs` and `spread.rs` sort it all for a cluster.
 
 mod answer;
 mod backend;
@@ -26,6 +27,7 @@ mod slots;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod untold;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use self::names::Names;
 pub use self::open_error::RedisOpenError;
 use self::server::{Server, Timeout};
 use self::servers::Servers;
+use self::untold::Untold;
 use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
 use super::{Store, StoreError, StoreHandle, StoreHealth};
@@ -199,6 +202,7 @@ impl RedisStore {
             clock: clock.clone(),
             offset: Arc::clone(&offset),
             limits: KnownLimits::default(),
+            untold: Untold::default(),
         };
         Self {
             engine: Arc::new(Engine::new(name, backend, Clock::Server(clock))),

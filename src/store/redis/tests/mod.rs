@@ -10,6 +10,7 @@ mod networks;
 mod nodes;
 mod outages;
 mod server;
+mod shared_node;
 
 use std::time::Duration;
 
