@@ -55,7 +55,7 @@ use crate::clock::{Clock, ServerClock};
 const DEFAULT_PREFIX: &str = "tollgate:";
 const LONGEST_PREFIX: usize = 64;
 
-/// Counters in Redis 6.2 or later, or in Valkey: shared by all processes on all machines that use it.
+/// Counters in Redis 7.0 or later, or in Valkey: shared by all processes on all machines that use it.
 ///
 /// Clones are the same store, and all layers on it share its one queue and one connection. A batch of charges is one call of a script:
 /// all or nothing of each charge, by the clock of the server, whatever the clocks of the machines show.
