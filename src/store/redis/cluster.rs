@@ -195,15 +195,23 @@ impl Cluster {
             .and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)))
             .ok_or_else(|| fault("a node redirects to no address"))?;
         let place = self.node(host, port)?;
-        let (mut connection, sha) = self.nodes[place].server.ready(script).await?;
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").ignore();
-        pipeline.add_command(call.cmd(&sha));
-        let sent = crate::clock::monotonic();
-        let values = connection.send_packed_commands(&pipeline, 1, 1).await;
-        let value = values.map_err(failure)?.pop().unwrap_or_default();
-        let value = value.extract_error().map_err(failure)?;
-        Ok(Answer { sent, value })
+        let server = &mut self.nodes[place].server;
+        // It may have forgotten the script, and be made to once more in between.
+        for _ in 0..2 {
+            let (mut connection, sha) = server.ready(script).await?;
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("ASKING").ignore();
+            pipeline.add_command(call.cmd(&sha));
+            let sent = crate::clock::monotonic();
+            let values = connection.send_packed_commands(&pipeline, 1, 1).await;
+            let value = values.map(|mut values| values.pop().unwrap_or_default());
+            match value.and_then(Value::extract_error) {
+                Ok(value) => return Ok(Answer { sent, value }),
+                Err(error) if is_no_script(&error) => server.forget(script),
+                Err(error) => return Err(failure(error)),
+            }
+        }
+        Err(certain(Redirected))
     }
 
     /// How many masters there are.

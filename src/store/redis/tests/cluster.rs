@@ -54,16 +54,16 @@ contract_suite!(
     it_answers_as_this_processs_memory_does,
 );
 
-async fn open_cluster(nodes: &Nodes, prefix: &str) -> RedisStore {
+pub(super) async fn open_cluster(nodes: &Nodes, prefix: &str) -> RedisStore {
     let store = RedisStore::connect_cluster_with_prefix(&[&nodes.url(0)], prefix).await;
     store.unwrap().deadline(PATIENCE)
 }
 
-fn key(n: u32) -> Key {
+pub(super) fn key(n: u32) -> Key {
     Key::new("user", n)
 }
 
-fn charge_of_key(policy: &Policy, n: u32) -> Charge {
+pub(super) fn charge_of_key(policy: &Policy, n: u32) -> Charge {
     charge_of(&[(policy, &key(n))], 1)
 }
 
@@ -204,4 +204,32 @@ async fn a_node_that_is_gone_fails_its_own_keys_and_no_others() {
         }
     }
     assert!(answered >= 60 && failed >= 30, "{answered} {failed}");
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_to_a_node_that_has_forgotten_the_scripts_is_charged() {
+    let nodes = Nodes::start();
+    let store = open_cluster(&nodes, "t:").await.clock(&noon());
+    let policy = Policy::daily(10).name("p").leases(false);
+    for n in 0..60 {
+        assert!(patiently(&store, &policy, n).await);
+    }
+    let slot_of = |n: u32| {
+        let name = format!("t:p;calendar;day:{{{}}}", key(n).as_str());
+        nodes.cli(0, &["CLUSTER", "KEYSLOT", &name])
+    };
+    let is_of_first = |n: &u32| slot_of(*n).parse::<u32>().unwrap() <= 5_460;
+    let moving = (60..).find(is_of_first).unwrap();
+    let (from, to) = (nodes.id(0), nodes.id(1));
+    nodes.cli(
+        1,
+        &["CLUSTER", "SETSLOT", &slot_of(moving), "IMPORTING", &from],
+    );
+    nodes.cli(
+        0,
+        &["CLUSTER", "SETSLOT", &slot_of(moving), "MIGRATING", &to],
+    );
+    nodes.cli(1, &["SCRIPT", "FLUSH"]);
+    let charged = store.engine.charge(&charge_of_key(&policy, moving)).await;
+    assert!(charged.unwrap().is_admitted());
 }
