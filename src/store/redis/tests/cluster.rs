@@ -219,7 +219,7 @@ async fn a_slot_that_moves_to_a_node_that_has_forgotten_the_scripts_is_charged()
         nodes.cli(0, &["CLUSTER", "KEYSLOT", &name])
     };
     let is_of_first = |n: &u32| slot_of(*n).parse::<u32>().unwrap() <= 5_460;
-    let moving = (60..).find(is_of_first).unwrap();
+    let moving = (60..200).find(is_of_first).unwrap();
     let (from, to) = (nodes.id(0), nodes.id(1));
     nodes.cli(
         1,
