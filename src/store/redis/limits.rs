@@ -214,6 +214,8 @@ fn stored(text: &str) -> Option<(Limit, Option<Timestamp>)> {
     };
     let units = match units {
         "none" => None,
+        // A sign is none of a script's either.
+        units if units.starts_with('+') => return None,
         units => Some(units.parse().ok()?),
     };
     Some((

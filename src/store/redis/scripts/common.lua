@@ -157,13 +157,17 @@ local function is_in_force(limit)
     return limit and (limit.ends_at == nil or limit.ends_at > now)
 end
 
--- A limit as it is stored: its units or `none`, and its end if it has one.
+-- A limit as it is stored: its units or `none`, and its end if it has one. What is neither, since somebody has written it, is none.
 local function limit_of(stored)
-    if not stored then
+    local units, ends_at = string.match(stored or '', '^(%w+)$'), nil
+    if not units then
+        units, ends_at = string.match(stored or '', '^(%w+) (-?%d+)$')
+    end
+    local number = units and string.match(units, '^%d+$') and tonumber(units)
+    if units ~= 'none' and not (number and number <= MOST_UNITS) then
         return nil
     end
-    local units, ends_at = string.match(stored, '^(%w+) ?(-?%d*)$')
-    return { units = tonumber(units), ends_at = tonumber(ends_at) }
+    return { units = number, ends_at = ends_at and max(-LAST, min(tonumber(ends_at), LAST)) }
 end
 
 -- Tells others what became free.

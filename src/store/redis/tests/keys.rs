@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::suite::part_of;
-use crate::store::{NewLimit, Reset, SetLimit};
+use crate::store::{LimitsAsk, NewLimit, Reset, SetLimit, Which};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -150,6 +150,44 @@ async fn limits_that_are_set_stay_and_can_be_read_by_an_operator() {
     server.cli(&["HSET", &name, "user:alice", "1"]);
     let policy = Policy::fixed(100, 60).name("api").leases(false);
     assert_eq!(fill(&store, &policy).await, 1);
+}
+
+#[tokio::test]
+async fn a_set_limit_that_is_none_is_as_if_nothing_were_set() {
+    let (server, prefix) = (RedisServer::shared(), RedisServer::prefix());
+    let store = open(server, &prefix).await.clock(&noon());
+    let name = format!("{prefix}{{shared}}:limits:api");
+    let policy = Policy::fixed(5, 60).name("api").leases(false);
+    let wrong = [
+        "-5",
+        "10/min",
+        "abc",
+        "",
+        "4294967296",
+        "1e3",
+        "0x10",
+        "+7",
+        "7 soon",
+        "7-1",
+    ];
+    for text in wrong {
+        server.cli(&["HSET", &name, "user:alice", text]);
+        assert_eq!(fill(&store, &policy).await, 5, "{text}");
+        let ask = LimitsAsk {
+            filed_under: "api".to_owned(),
+            which: Which::Of(Some(alice())),
+            now: store.engine.now(),
+        };
+        assert!(store.engine.limits(ask).await.unwrap().is_empty(), "{text}");
+        server.cli(&["HSET", &name, "user:alice", "6"]);
+        assert_eq!(fill(&store, &policy).await, 1, "{text}");
+        let counters = server.cli(&["--scan", "--pattern", &format!("{prefix}api;*")]);
+        server.cli(&["DEL", &counters]);
+    }
+    server.cli(&["HSET", &name, "user:alice", "none"]);
+    for _ in 0..10 {
+        assert!(is_admitted(&store, &policy).await);
+    }
 }
 
 #[tokio::test]
