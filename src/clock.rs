@@ -148,7 +148,7 @@ mod server {
             self.0.of_monotonic.load(Ordering::Relaxed) != UNHEARD
         }
 
-        pub(super) fn now(&self) -> Timestamp {
+        pub(crate) fn now(&self) -> Timestamp {
             let system = super::system_now();
             if !self.is_heard() {
                 return system;

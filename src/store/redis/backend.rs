@@ -103,11 +103,11 @@ impl Backend for Redis {
             });
             furthest = Some((answer.sent, shown));
         }
+        // A server that runs no scripts is found now, and not at the first charge.
+        limits::changes(self, None).await?;
         if let Some((sent, at)) = furthest {
             self.clock.heard(sent, at);
         }
-        // A server that runs no scripts is found now, and not at the first charge.
-        limits::changes(self, None).await?;
         Ok(())
     }
 

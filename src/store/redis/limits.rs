@@ -11,6 +11,7 @@ use super::names::instant;
 use super::packed::Packed;
 use super::scripts::Script;
 use super::servers::Ask;
+use super::slots::slot_of;
 use crate::clock;
 use crate::limit::{Key, Limit, StoredLimit, Timestamp};
 use crate::store::engine::{Changes, Freed, Page};
@@ -231,7 +232,11 @@ pub(super) async fn sweep(
     rows: u32,
 ) -> Result<Page, StoreError> {
     let mut asked = Packed::default();
-    asked.list(2).number(What::Sweep as i64).number(rows.into());
+    // What a node takes for the time is never later than what it knows of the server's, which may have stepped back since. Only a test
+    // has set one that is.
+    let is_set = now > redis.clock.now();
+    asked.list(3).number(What::Sweep as i64).number(rows.into());
+    asked.number(is_set.into());
     let value = ask(redis, Some(now), asked).await?;
     let Value::Int(count) = value else {
         return Err(fault("a script did not answer how many limits have ended"));
@@ -251,14 +256,22 @@ pub(super) async fn changes(redis: &mut Redis, after: Option<i64>) -> Result<Cha
         None => asked.nothing(),
     };
     asked.number(MOST_CHANGES);
-    let value = ask(redis, None, asked).await?;
+    let answer = redis.run(Script::Shared, None, Ask::shared(asked)).await?;
     let no_list = || fault("a script did not answer what became free");
-    let Value::Array(values) = value else {
+    let Value::Array(values) = answer.value else {
         return Err(no_list());
     };
-    let [Value::Int(last), Value::Int(is_all), changes @ ..] = &*values else {
+    let [
+        Value::Int(now),
+        Value::Int(last),
+        Value::Int(is_all),
+        changes @ ..,
+    ] = &*values
+    else {
         return Err(no_list());
     };
+    let slot = slot_of(&redis.names.shared());
+    redis.hear(slot, answer.sent, Timestamp::from_unix_millis(*now));
     let freed = changes.iter().map(freed).collect::<Option<Vec<_>>>();
     Ok(Changes {
         last: *last,

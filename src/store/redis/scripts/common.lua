@@ -18,7 +18,8 @@ local prefix = ARGV[1]
 local KEYS = ARGV[5] and cmsgpack.unpack(ARGV[5]) or KEYS
 local time = call('TIME')
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = tonumber(ARGV[2]) or tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3])
+local servers_now = tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000) + tonumber(ARGV[3])
+local now = tonumber(ARGV[2]) or servers_now
 
 local function text(number)
     return string.format('%.0f', number)

@@ -56,8 +56,11 @@ local function list()
     return found
 end
 
--- Deletes so many limits that have ended: `{4, most}`.
+-- Deletes so many limits that have ended, also by the server's clock unless a test has set the time: `{4, most, is_set}`.
 local function sweep()
+    if asked[3] == 0 then
+        now = min(now, servers_now)
+    end
     local ended = call('ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, policy)
     for _, member in ipairs(ended) do
         local of, at = string.match(member, '^(.-)\n(.*)$')
@@ -71,23 +74,24 @@ local function sweep()
     return #ended
 end
 
--- What became free since a number: `{5, number or nothing, most}`. The answer: the last number, whether what follows is all, and
--- that.
+-- What became free since a number: `{5, number or nothing, most}`. The answer: the server's time, the last number,
+-- whether what follows is all, and that.
 local function changes()
     local newest = call('LINDEX', CHANGES, 0)
     local last, after = newest and tonumber(string.match(newest, '^%d+')) or 0, policy
     if not after or after == last then
-        return { last, 1 }
+        return { now, last, 1 }
     elseif after > last or last - after > asked[3] then
-        return { last, 0 }
+        return { now, last, 0 }
     end
     local found = call('LRANGE', CHANGES, 0, last - after - 1)
     local oldest = #found == last - after and tonumber(string.match(found[#found], '^%d+'))
     if oldest ~= after + 1 then
-        return { last, 0 }
+        return { now, last, 0 }
     end
     table.insert(found, 1, 1)
     table.insert(found, 1, last)
+    table.insert(found, 1, now)
     return found
 end
 
