@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::answer::Numbers;
 use super::failure::{failure, fault};
-use super::limits::KnownLimits;
+use super::known::KnownLimits;
 use super::names::{Names, instant};
 use super::packed::Packed;
 use super::scripts::Script;

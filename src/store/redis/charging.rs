@@ -3,7 +3,7 @@
 use super::answer::Numbers;
 use super::backend::Redis;
 use super::failure::fault;
-use super::limits;
+use super::known;
 use super::names::Names;
 use super::plan::Plan;
 use super::replay::Replay;
@@ -27,7 +27,7 @@ pub(super) async fn charge(
 ) -> Result<Charged, StoreError> {
     if !redis.servers.is_cluster() {
         let plan = Plan::of_batch(batch.charges, batch.ahead);
-        let mut answers = run(redis, &[(0, &plan)], clock).await?;
+        let mut answers = run(redis, &[(0, &plan)], clock).await;
         let numbers = answers.pop().unwrap_or_else(no_answer)?;
         let replay = replay(&plan, batch.ahead.len(), numbers)?;
         return replay.charge(batch.charges, batch.ahead);
@@ -44,7 +44,7 @@ pub(super) async fn charge(
     });
     let plans: Vec<_> = plans.collect();
     let plans: Vec<_> = plans.iter().map(|(slot, plan)| (*slot, plan)).collect();
-    let answers = run(redis, &plans, clock).await?;
+    let answers = run(redis, &plans, clock).await;
     let mut charged = Gathered::of(&batch);
     for group in &apart {
         charged.take_in(group, Err(StoreError::KeysApart));
@@ -82,7 +82,7 @@ pub(super) async fn look(
         .map(|group| (group.slot, Plan::of_looks(&group.things)))
         .collect();
     let plans: Vec<_> = plans.iter().map(|(slot, plan)| (*slot, plan)).collect();
-    let answers = run(redis, &plans, clock).await?;
+    let answers = run(redis, &plans, clock).await;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; looks.len()];
     for ((group, (_, plan)), answer) in groups.iter().zip(&plans).zip(answers) {
         let found = replay(plan, 0, answer?)?.look(&group.things)?;
@@ -99,41 +99,50 @@ async fn run(
     redis: &mut Redis,
     plans: &[(u16, &Plan<'_>)],
     clock: &Clock,
-) -> Result<Vec<Result<Numbers, StoreError>>, StoreError> {
+) -> Vec<Result<Numbers, StoreError>> {
     let at = clock.manual();
     let is_cluster = redis.servers.is_cluster();
     let lists: Vec<_> = plans.iter().map(|(_, plan)| &*plan.limits.all).collect();
     let known = if is_cluster {
-        limits::known(redis, &lists).await?
+        known::known(redis, &lists).await
     } else {
         Vec::new()
     };
     let now = at.unwrap_or_else(|| clock.now());
-    let asks = plans.iter().enumerate().map(|(place, (_, plan))| {
+    let mut numbers: Vec<_> = plans.iter().map(|_| no_answer()).collect();
+    let (mut places, mut asks) = (Vec::new(), Vec::new());
+    for (place, (_, plan)) in plans.iter().enumerate() {
+        let known = match known.get(place) {
+            Some(Err(error)) => {
+                numbers[place] = Err(error.clone());
+                continue;
+            }
+            Some(Ok(known)) => Some(&**known),
+            None => None,
+        };
         let names = plan.keys(&redis.names);
         let parts = plan.parts.iter().zip(&names).filter(|_| is_cluster);
-        Ask {
+        places.push(place);
+        asks.push(Ask {
             declared: parts
                 .flat_map(|(part, name)| declared(part, name, now))
                 .collect(),
-            asked: plan.packed(known.get(place).map(|known| &**known)),
+            asked: plan.packed(known),
             names,
-        }
-    });
-    let asks: Vec<_> = asks.collect();
+        });
+    }
     let answers = redis.run_each(Script::Charge, at, asks).await;
-    let mut numbers = Vec::with_capacity(answers.len());
-    for (answer, (slot, _)) in answers.into_iter().zip(plans) {
-        numbers.push(answer.and_then(|answer| {
+    for (place, answer) in places.into_iter().zip(answers) {
+        numbers[place] = answer.and_then(|answer| {
             let sent = answer.sent;
             let told = Numbers::of(answer.value)?;
             if at.is_none() {
-                redis.hear(*slot, sent, told.first_instant()?);
+                redis.hear(plans[place].0, sent, told.first_instant()?);
             }
             Ok(told)
-        }));
+        });
     }
-    Ok(numbers)
+    numbers
 }
 
 fn replay<'p, 'a>(

@@ -1,7 +1,6 @@
 //! Limits that are set at run time, and what others are told: what is not of a single counter.
 
-use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::collections::HashSet;
 
 use redis::Value;
 
@@ -12,7 +11,6 @@ use super::packed::Packed;
 use super::scripts::Script;
 use super::servers::Ask;
 use super::slots::slot_of;
-use crate::clock;
 use crate::limit::{Key, Limit, StoredLimit, Timestamp};
 use crate::store::engine::{Changes, Freed, Page};
 use crate::store::{Limits, LimitsAsk, SetLimit, StoreError, Which};
@@ -30,89 +28,6 @@ enum What {
     Tell = 6,
     OfKeys = 7,
     Which = 8,
-}
-
-/// Others see limits that were set within so long, where a script can't look for them itself.
-const KNOWN_FOR: Duration = Duration::from_millis(100);
-
-/// Which policies have limits, as far as it is known.
-#[derive(Default)]
-pub(super) struct KnownLimits {
-    policies: HashMap<String, bool>,
-    known_at: Option<Instant>,
-}
-
-/// What is set for keys in a cluster, in the order of the lists: of the key, and of all keys of the policy. Nothing is an empty text.
-pub(super) async fn known(
-    redis: &mut Redis,
-    lists: &[&[(&str, &str)]],
-) -> Result<Vec<Vec<[String; 2]>>, StoreError> {
-    know_policies(redis, lists).await?;
-    let has_any = |policy: &str| redis.limits.policies.get(policy) == Some(&true);
-    let asks = lists.iter().copied().flatten();
-    let asks: Vec<_> = asks.filter(|(policy, _)| has_any(policy)).collect();
-    let mut asked = Packed::default();
-    asked.list(2).number(What::OfKeys as i64).list(asks.len());
-    for (policy, key) in &asks {
-        asked.list(2).text(policy).text(key);
-    }
-    let mut texts: Vec<String> = Vec::new();
-    if !asks.is_empty() {
-        let value = ask(redis, None, asked).await?;
-        texts = redis::from_redis_value(value).map_err(|error| failure(error.into()))?;
-    }
-    let mut texts = texts.into_iter();
-    let has_any = |policy: &str| redis.limits.policies.get(policy) == Some(&true);
-    let of = |(policy, _): &(&str, &str)| {
-        let mut next = || texts.next().filter(|_| has_any(policy)).unwrap_or_default();
-        if has_any(policy) {
-            [next(), next()]
-        } else {
-            Default::default()
-        }
-    };
-    let mut of = of;
-    let known = lists.iter().map(|list| list.iter().map(&mut of).collect());
-    Ok(known.collect())
-}
-
-/// Asks which policies have limits, unless that was just asked.
-async fn know_policies(redis: &mut Redis, lists: &[&[(&str, &str)]]) -> Result<(), StoreError> {
-    let now = clock::monotonic();
-    let known = &mut redis.limits;
-    let is_fresh = known
-        .known_at
-        .is_some_and(|at| now.saturating_duration_since(at) < KNOWN_FOR);
-    if !is_fresh {
-        known.policies.clear();
-        known.known_at = Some(now);
-    }
-    let mut unknown: Vec<&str> = lists
-        .iter()
-        .copied()
-        .flatten()
-        .map(|(policy, _)| *policy)
-        .collect();
-    unknown.retain(|policy| !known.policies.contains_key(*policy));
-    unknown.sort_unstable();
-    unknown.dedup();
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let mut asked = Packed::default();
-    asked.list(2).number(What::Which as i64).list(unknown.len());
-    for policy in &unknown {
-        asked.text(policy);
-    }
-    let value = ask(redis, None, asked).await?;
-    let found: Vec<i64> = redis::from_redis_value(value).map_err(|error| failure(error.into()))?;
-    for (policy, has_any) in unknown.into_iter().zip(found) {
-        redis
-            .limits
-            .policies
-            .insert(policy.to_owned(), has_any == 1);
-    }
-    Ok(())
 }
 
 /// Tells others of keys to which units went back, where the script could not.
@@ -137,6 +52,34 @@ pub(super) async fn tell_reset(
     asked.list(2).number(What::Tell as i64).list(1);
     asked.list(4).number(2).text(counter).text(first).text(last);
     ask(redis, None, asked).await.map(drop)
+}
+
+/// What is set for keys: of each that of the key and that of all, or empty texts.
+pub(super) async fn of_keys(
+    redis: &mut Redis,
+    keys: &[(&str, &str)],
+) -> Result<Vec<String>, StoreError> {
+    let mut asked = Packed::default();
+    asked.list(2).number(What::OfKeys as i64).list(keys.len());
+    for (policy, key) in keys {
+        asked.list(2).text(policy).text(key);
+    }
+    let value = ask(redis, None, asked).await?;
+    redis::from_redis_value(value).map_err(|error| failure(error.into()))
+}
+
+/// Which policies have limits.
+pub(super) async fn which(redis: &mut Redis, policies: &[&str]) -> Result<Vec<i64>, StoreError> {
+    let mut asked = Packed::default();
+    asked
+        .list(2)
+        .number(What::Which as i64)
+        .list(policies.len());
+    for policy in policies {
+        asked.text(policy);
+    }
+    let value = ask(redis, None, asked).await?;
+    redis::from_redis_value(value).map_err(|error| failure(error.into()))
 }
 
 async fn ask(redis: &mut Redis, at: Option<Timestamp>, asked: Packed) -> Result<Value, StoreError> {
@@ -166,7 +109,7 @@ pub(super) async fn set(redis: &mut Redis, set: &SetLimit) -> Result<bool, Store
         }
     }
     let value = ask(redis, Some(set.now), asked).await?;
-    redis.limits.known_at = None;
+    redis.limits.set();
     Ok(value == Value::Int(1))
 }
 

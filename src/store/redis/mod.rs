@@ -5,7 +5,7 @@
 //! called. `charging.rs` is about batches: `plan.rs` is what one asks, `packed.rs` how that is written, `answer.rs` how what comes
 //! back is read, and `replay.rs` tells the answers from it. `give_back.rs` is about units that go back, `resetting.rs` about
 //! resets, `limits.rs` about limits that are set and what others are told,
-//! `untold.rs` about what they can't be told yet; `slots.rs` and `spread.rs` sort it all for a cluster.
+//! `known.rs` about what is known of those limits in a cluster, `untold.rs` about what they can't be told yet; `slots.rs` and `spread.rs` sort it all for a cluster.
 
 mod answer;
 mod backend;
@@ -13,6 +13,7 @@ mod charging;
 mod cluster;
 mod failure;
 mod give_back;
+mod known;
 mod limits;
 mod names;
 mod open_error;
@@ -38,7 +39,7 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::backend::Redis;
 use self::cluster::Cluster;
-use self::limits::KnownLimits;
+use self::known::KnownLimits;
 use self::names::Names;
 pub use self::open_error::RedisOpenError;
 use self::server::{Server, Timeout};

@@ -28,7 +28,7 @@ fn elsewhere(nodes: &Nodes, count: usize) -> Vec<u32> {
         let slot = nodes.cli(SHARED, &["CLUSTER", "KEYSLOT", &name]);
         slot.parse::<u32>().unwrap() > 5_460
     };
-    (0..).filter(is_elsewhere).take(count).collect()
+    (0..200).filter(is_elsewhere).take(count).collect()
 }
 
 async fn admits(store: &RedisStore, policy: &Policy, n: u32) -> Result<bool, StoreError> {
@@ -97,4 +97,28 @@ async fn what_goes_back_to_no_node_is_an_error_and_the_store_closes() {
     assert!(error.is_transient(), "{error:?}");
     let closed = tokio::time::timeout(PATIENCE, store.close());
     closed.await.expect("the store closes").unwrap();
+}
+
+#[tokio::test]
+async fn set_limits_hold_as_they_were_known_last_while_they_can_not_be_read() {
+    let nodes = nodes();
+    let store = open_cluster(&nodes, "t:").await.clock(&noon());
+    let policy = Policy::daily(4).name("p").leases(false);
+    let keys = elsewhere(&nodes, 3);
+    let limits = "t:{shared}:limits:p";
+    nodes.cli(SHARED, &["HSET", limits, key(keys[0]).as_str(), "2"]);
+    for n in &keys[..2] {
+        assert!(admits(&store, &policy, *n).await.unwrap());
+    }
+    nodes.signal(SHARED, "KILL");
+    let mut admitted = [0; 3];
+    for _ in 0..6 {
+        for (n, admitted) in keys.iter().zip(&mut admitted) {
+            *admitted += u32::from(admits(&store, &policy, *n).await.unwrap());
+        }
+    }
+    assert_eq!(admitted, [1, 3, 4]);
+    let unknown = Policy::daily(4).name("unknown").leases(false);
+    let error = admits(&store, &unknown, keys[0]).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
 }
