@@ -33,7 +33,9 @@ impl Postgres {
 
 impl Backend for Postgres {
     async fn open(&mut self) -> Result<(), StoreError> {
-        self.database.open().await
+        self.database.open().await?;
+        // It tells the time, also where the connection was open.
+        limits::changes(&mut self.database, None).await.map(drop)
     }
 
     async fn charge(&mut self, batch: Batch<'_>, clock: &Clock) -> Result<Charged, StoreError> {
