@@ -259,10 +259,6 @@ pub(crate) struct GiveBack {
     pub(crate) units: u32,
     pub(crate) from: Taken,
     /// When it was decided.
-    #[cfg_attr(
-        not(feature = "_engine"),
-        expect(dead_code, reason = "only a store on a file can lose its counters")
-    )]
     pub(crate) taken_at: Timestamp,
 }
 
