@@ -120,5 +120,6 @@ async fn set_limits_hold_as_they_were_known_last_while_they_can_not_be_read() {
     assert_eq!(admitted, [1, 3, 4]);
     let unknown = Policy::daily(4).name("unknown").leases(false);
     let error = admits(&store, &unknown, keys[0]).await.unwrap_err();
-    assert!(error.is_transient(), "{error:?}");
+    // Whether it may have been done hangs on when the connection broke: nothing was asked of the other nodes.
+    assert!(matches!(error, StoreError::Database { .. }), "{error:?}");
 }
