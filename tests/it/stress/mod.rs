@@ -10,10 +10,8 @@ mod contest;
 mod course;
 mod fleet;
 mod ledger;
-#[cfg(feature = "postgres")]
-mod on_postgres;
-#[cfg(all(feature = "redis", unix))]
-mod on_redis;
+#[cfg(any(feature = "postgres", all(feature = "redis", unix)))]
+mod on_servers;
 
 use self::contest::{Clocks, Contest, scale};
 
@@ -146,4 +144,14 @@ async fn by_the_systems_clock_kills_and_resets_never_let_more_than_the_limit_thr
     let ended = contest.run();
     ended.ledger.assert_never_over(1);
     ended.ledger.assert_stored(&ended.path, 1, false).await;
+}
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    super::on_servers::contests_on!(crate::postgres::PostgresServer);
+}
+
+#[cfg(all(feature = "redis", unix))]
+mod on_redis {
+    super::on_servers::contests_on!(crate::redis::RedisServer);
 }

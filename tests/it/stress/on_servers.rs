@@ -1,11 +1,58 @@
-//! The same on a Postgres.
+//! The same on servers: each contest has one of its own.
 
 use super::contest::{Clocks, Contest, Ended};
-use crate::postgres::PostgresServer;
 
-#[test]
-fn kills_and_resets_never_let_more_than_the_limit_through() {
-    let server = PostgresServer::start();
+/// A server that ends when it is dropped.
+pub(super) trait RunningServer {
+    fn start() -> Self;
+    fn url(&self) -> String;
+}
+
+#[cfg(feature = "postgres")]
+impl RunningServer for crate::postgres::PostgresServer {
+    fn start() -> Self {
+        Self::start()
+    }
+
+    fn url(&self) -> String {
+        self.url()
+    }
+}
+
+#[cfg(feature = "redis")]
+impl RunningServer for crate::redis::RedisServer {
+    fn start() -> Self {
+        Self::start("")
+    }
+
+    fn url(&self) -> String {
+        self.url()
+    }
+}
+
+/// Makes a test of each contest, on servers of a kind.
+macro_rules! contests_on {
+    ($server:ty) => {
+        $crate::stress::on_servers::contests_on!($server;
+            kills_and_resets_never_let_more_than_the_limit_through,
+            without_kills_each_window_is_exactly_full_when_all_were_refused,
+            what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more,
+            kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for,
+            refunds_and_new_limits_never_let_more_than_the_largest_limit_through,
+            by_the_servers_clock_kills_and_resets_never_let_more_than_the_limit_through,
+        );
+    };
+    ($server:ty; $($contest:ident,)*) => { $(
+        #[test]
+        fn $contest() {
+            $crate::stress::on_servers::$contest::<$server>();
+        }
+    )* };
+}
+pub(super) use contests_on;
+
+pub(super) fn kills_and_resets_never_let_more_than_the_limit_through<S: RunningServer>() {
+    let server = S::start();
     let contest = Contest {
         kills: 4_000,
         resets: 5,
@@ -16,13 +63,13 @@ fn kills_and_resets_never_let_more_than_the_limit_through() {
     contest.run().ledger.assert_never_over(1);
 }
 
-#[test]
-fn without_kills_each_window_is_exactly_full_when_all_were_refused() {
-    in_time(Contest::run, Contest::default);
+pub(super) fn without_kills_each_window_is_exactly_full_when_all_were_refused<S: RunningServer>() {
+    in_time::<S>(Contest::run, Contest::default);
 }
 
-#[test]
-fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more() {
+pub(super) fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more<
+    S: RunningServer,
+>() {
     let contest = || Contest {
         limiters: &[
             "fixed:10:1",
@@ -39,13 +86,13 @@ fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more(
         leaves: 100,
         ..Contest::default()
     };
-    in_time(Contest::run_and_take_the_rest_once, contest);
+    in_time::<S>(Contest::run_and_take_the_rest_once, contest);
 }
 
 /// Each window is exactly full; on another server once more when it was late, since what is counted then is told to nobody.
-fn in_time(run: impl Fn(&Contest) -> Ended, contest: impl Fn() -> Contest) {
+fn in_time<S: RunningServer>(run: impl Fn(&Contest) -> Ended, contest: impl Fn() -> Contest) {
     for _ in 0..5 {
-        let server = PostgresServer::start();
+        let server = S::start();
         let url = Some(server.url());
         let ended = run(&Contest { url, ..contest() });
         ended.ledger.assert_never_over(1);
@@ -56,9 +103,10 @@ fn in_time(run: impl Fn(&Contest) -> Ended, contest: impl Fn() -> Contest) {
     panic!("five contests were late");
 }
 
-#[test]
-fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for() {
-    let server = PostgresServer::start();
+pub(super) fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for<
+    S: RunningServer,
+>() {
+    let server = S::start();
     let contest = Contest {
         limiters: &[
             "sliding-counter:10:1",
@@ -78,9 +126,10 @@ fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for()
     ended.ledger.assert_slides();
 }
 
-#[test]
-fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() {
-    let server = PostgresServer::start();
+pub(super) fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through<
+    S: RunningServer,
+>() {
+    let server = S::start();
     let contest = Contest {
         limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
         kills: 2_000,
@@ -96,9 +145,10 @@ fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() {
 }
 
 /// By the server's clock: leases also come back since they are idle, or since their window is over, and rows are swept.
-#[test]
-fn by_the_servers_clock_kills_and_resets_never_let_more_than_the_limit_through() {
-    let server = PostgresServer::start();
+pub(super) fn by_the_servers_clock_kills_and_resets_never_let_more_than_the_limit_through<
+    S: RunningServer,
+>() {
+    let server = S::start();
     let contest = Contest {
         limiters: &[
             "fixed:10:1",
