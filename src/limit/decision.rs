@@ -115,7 +115,7 @@ impl Decision {
 
     /// This decision with what some of its policies say: allowed or denied it stays. `None` when that is nothing.
     pub(crate) fn of_some(&self, is_kept: impl FnMut(&&Verdict) -> bool) -> Option<Self> {
-        let verdicts = Few::collect(self.verdicts().filter(is_kept).cloned())?;
+        let verdicts = Few::collect(self.verdicts.iter().filter(is_kept).cloned())?;
         Some(Self {
             leading: leading(&verdicts, self.is_allowed),
             verdicts,
@@ -147,8 +147,16 @@ impl Decision {
     }
 
     /// What each policy says, in the order of the policies.
+    ///
+    /// When the charge was admitted those are all of them. One that is known to be over is refused without asking the store: of
+    /// such a refusal a policy with another key than that which refuses is missing, unless something is known of it.
     #[must_use]
-    pub fn verdicts(&self) -> impl DoubleEndedIterator<Item = &Verdict> + ExactSizeIterator {
+    pub fn verdicts(&self) -> impl DoubleEndedIterator<Item = &Verdict> {
+        self.verdicts.iter().filter(|verdict| verdict.is_known())
+    }
+
+    /// The same with those of which nothing is known: a refused charge has used nothing of them.
+    pub(crate) fn all_verdicts(&self) -> impl ExactSizeIterator<Item = &Verdict> {
         self.verdicts.iter()
     }
 

@@ -197,6 +197,11 @@ impl Verdict {
         Some(until.saturating_duration_since(self.decided_at))
     }
 
+    /// Whether anything is known of it.
+    pub(super) fn is_known(&self) -> bool {
+        self.found.is_known
+    }
+
     /// Whether no wait helps.
     pub(super) fn is_hopeless(&self) -> bool {
         self.is_denied() && self.retry_after().is_none()

@@ -6,7 +6,7 @@ use crate::limit::{Decision, Policy};
 
 /// Counts a decision once for each of its policies: of one that was refused, which of them have refused it.
 pub(super) fn decided(decision: &Decision, is_shadow: bool) {
-    for verdict in decision.verdicts() {
+    for verdict in decision.all_verdicts() {
         let outcome = match (decision.is_allowed(), verdict.is_denied(), is_shadow) {
             (true, _, false) => "allowed",
             (false, true, false) => "denied",

@@ -94,7 +94,7 @@ fn limiting(decision: &Decision) -> impl Iterator<Item = &Verdict> {
 
 /// The policies of a decision, in their order.
 pub(crate) fn policies(decision: &Decision) -> impl ExactSizeIterator<Item = &Policy> {
-    decision.verdicts().map(Verdict::policy)
+    decision.all_verdicts().map(Verdict::policy)
 }
 
 /// Writes `Retry-After` in whole seconds (RFC 9110, 10.2.3), unless there is one.

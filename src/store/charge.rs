@@ -86,11 +86,17 @@ impl Part {
     /// Whether the other one is of the same counter, under the same policy.
     #[cfg(feature = "_engine")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_same_rule = || {
-            let (own, other) = (&self.rule, &other.rule);
-            own == other && own.policy == other.policy && own.is_block == other.is_block
+        self.is_under(&other.rule) && self.key == other.key
+    }
+
+    /// Whether it is counted by the same rule, under the same policy.
+    #[cfg(feature = "_engine")]
+    pub(crate) fn is_under(&self, rule: &Arc<Rule>) -> bool {
+        let is_same = || {
+            let own = &self.rule;
+            own == rule && own.policy == rule.policy && own.is_block == rule.is_block
         };
-        (Arc::ptr_eq(&self.rule, &other.rule) || is_same_rule()) && self.key == other.key
+        Arc::ptr_eq(&self.rule, rule) || is_same()
     }
 
     /// The counter of the refusals that block this one's key, if they do.

@@ -1,6 +1,6 @@
 //! How each algorithm counts: plain functions of (state, now, cost) in integers that saturate.
 //!
-//! `state.rs` is what the rest of the crate calls; it leaves each algorithm to its own file.
+//! `found.rs` and `state.rs` are what the rest of the crate calls; they leave each algorithm to its own file.
 
 #[expect(
     clippy::module_inception,
@@ -9,6 +9,7 @@
 mod algorithm;
 pub(crate) mod block;
 pub(crate) mod fixed_window;
+mod found;
 mod placed;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_window;
@@ -18,7 +19,8 @@ mod taken;
 pub(crate) mod token_bucket;
 
 pub use self::algorithm::Algorithm;
+pub(crate) use self::found::{Found, charge, look};
 use self::placed::{Placed, place};
 pub(crate) use self::span::{LONGEST_WAY, Span};
-pub(crate) use self::state::{Found, State, charge, look};
+pub(crate) use self::state::State;
 pub(crate) use self::taken::Taken;

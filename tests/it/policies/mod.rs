@@ -4,6 +4,7 @@ mod answers;
 mod building;
 mod charging;
 mod fields;
+mod floods;
 mod keys;
 mod nesting;
 

@@ -17,7 +17,8 @@ pub(super) use self::uncounted::Uncounted;
 use super::backend::{Attempts, Freed, FreedSet};
 use super::table::{SHARDS, Table};
 use crate::limit::Timestamp;
-use crate::limit::algorithm::State;
+use crate::limit::algorithm::{Found, State};
+use crate::limit::few::Few;
 use crate::store::{Charge, Outcome, Part, Reset};
 
 /// What is known to be over, of one store handle.
@@ -51,11 +52,44 @@ impl Refusals {
 
     /// Refuses a charge that is known to be over.
     pub(super) fn refuse(&self, charge: &Charge, now: Timestamp) -> Option<Outcome> {
-        if self.is_empty() {
+        if self.is_empty() || !may_be_known(charge) {
             return None;
         }
-        let mut parts = charge.parts.iter().filter(|part| !part.is_block());
-        parts.find_map(|part| self.table.lock(part).get_mut()?.refuse(charge, now))
+        let mut found = self.find(charge, now);
+        if !is_enough(charge, &found) {
+            return None;
+        }
+        let parts = charge.parts.iter().zip(found.iter_mut());
+        for (part, found) in parts.filter(|(_, found)| !found.fits) {
+            if let Some(refusal) = self.table.lock(part).get_mut() {
+                refusal.refuse(charge.cost);
+                *found = refusal.found(now);
+            }
+        }
+        Some(Outcome { at: now, found })
+    }
+
+    /// What is known of a charge.
+    fn find(&self, charge: &Charge, now: Timestamp) -> Few<Found> {
+        let mut found = charge.parts.map(|part| Found::unknown(part.unused(now)));
+        for (place, part) in charge.parts.iter().enumerate() {
+            let shard = self.table.lock(part);
+            let refusal = shard.get();
+            let Some(refusal) = refusal.filter(|known| known.refuses(part, charge.cost, now))
+            else {
+                continue;
+            };
+            for (other, (part, found)) in charge.parts.iter().zip(found.iter_mut()).enumerate() {
+                if other == place {
+                    *found = refusal.found(now);
+                } else if !found.is_known
+                    && let Some(beside) = refusal.found_beside(part, charge.cost, now)
+                {
+                    *found = beside;
+                }
+            }
+        }
+        found
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -67,22 +101,34 @@ impl Refusals {
 
     /// Takes in what the store has answered to a charge of a batch that was taken at a moment.
     pub(super) fn note(&self, charge: &Charge, outcome: &Outcome, moment: &Moment) {
-        if outcome.found.iter().all(|found| found.fits) {
-            if !self.is_empty() {
-                for part in charge.parts.iter() {
-                    self.forget(part);
-                }
+        let may_be_known = may_be_known(charge);
+        let is_admitted = outcome.found.iter().all(|found| found.fits);
+        for (part, found) in charge.parts.iter().zip(outcome.found.iter()) {
+            if found.fits {
+                self.forget_if(part, |known| is_admitted || known.cost() <= charge.cost);
+            } else if may_be_known && !part.is_block() {
+                self.note_part(part, found, charge, outcome, moment);
             }
-            return;
         }
-        let Some(refusal) = Refusal::of(charge, outcome) else {
+    }
+
+    fn note_part(
+        &self,
+        part: &Part,
+        found: &Found,
+        charge: &Charge,
+        outcome: &Outcome,
+        moment: &Moment,
+    ) {
+        let Some(refusal) = Refusal::of(part, found, charge, outcome) else {
             return;
         };
-        let part = refusal.part().clone();
-        let mut shard = self.table.lock(&part);
+        let mut shard = self.table.lock(part);
         let freed = &self.freed[shard.number()];
         if freed.load(Ordering::Acquire) == moment.0[shard.number()] {
-            shard.insert(refusal, |_, mut gone| self.keep(gone.take_attempts()));
+            shard.insert(refusal, |part, mut gone| {
+                self.keep(gone.take_attempts(part));
+            });
         }
     }
 
@@ -122,7 +168,7 @@ impl Refusals {
             return 0;
         }
         let shard = self.table.lock(part);
-        let known = shard.get().and_then(Refusal::uncounted);
+        let known = shard.get().and_then(|refusal| refusal.uncounted(part));
         let known = known.filter(|attempts| attempts.are_of(part, at, state));
         let known = known.map_or(0, |attempts| attempts.units);
         known + self.attempts().of(part, at, state)
@@ -131,8 +177,8 @@ impl Refusals {
     /// What was refused from memory and is to be counted. What is over is forgotten.
     pub(super) fn take_attempts(&self, now: Timestamp) -> Vec<Attempts> {
         let mut taken = self.attempts().take(usize::MAX);
-        self.table.retain(|_, refusal| {
-            taken.extend(refusal.take_attempts());
+        self.table.retain(|part, refusal| {
+            taken.extend(refusal.take_attempts(part));
             !refusal.is_over(now)
         });
         taken
@@ -144,9 +190,18 @@ impl Refusals {
     }
 
     fn forget(&self, part: &Part) {
+        self.forget_if(part, |_| true);
+    }
+
+    fn forget_if(&self, part: &Part, is_meant: impl FnOnce(&Refusal) -> bool) {
+        if self.is_empty() {
+            return;
+        }
         let mut shard = self.table.lock(part);
-        if let Some(mut refusal) = shard.remove() {
-            self.keep(refusal.take_attempts());
+        if shard.get().is_some_and(is_meant)
+            && let Some(mut refusal) = shard.remove()
+        {
+            self.keep(refusal.take_attempts(part));
         }
     }
 
@@ -154,11 +209,11 @@ impl Refusals {
         for freed in &self.freed {
             freed.fetch_add(1, Ordering::Release);
         }
-        self.table.retain(|_, refusal| {
+        self.table.retain(|part, refusal| {
             // Of several policies each tells what it has.
-            let is_meant = refusal.parts().any(&is_meant);
+            let is_meant = is_meant(part) || refusal.beside().any(&is_meant);
             if is_meant {
-                self.keep(refusal.take_attempts());
+                self.keep(refusal.take_attempts(part));
             }
             !is_meant
         });
@@ -173,4 +228,21 @@ impl Refusals {
     fn attempts(&self) -> MutexGuard<'_, Uncounted> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether memory may answer it: no policy wants the store to be asked each time, and it may be refused.
+fn may_be_known(charge: &Charge) -> bool {
+    !charge.is_forced && charge.parts.iter().all(|part| part.policy().is_leased())
+}
+
+/// Whether what is known refuses a charge, and the store would tell nothing else of the keys that it is refused for.
+fn is_enough(charge: &Charge, found: &Few<Found>) -> bool {
+    let parts = || charge.parts.iter().zip(found.iter());
+    let refused = || parts().filter(|(_, found)| !found.fits);
+    // Others may be of a counter that many share. And refusals that block a key are for the store to count.
+    let may_be_unknown =
+        |part: &Part| part.block().is_none() && refused().all(|(other, _)| other.key != part.key);
+    let is_enough =
+        |(part, found): (&Part, &Found)| found.is_known || part.is_block() || may_be_unknown(part);
+    refused().next().is_some() && parts().all(is_enough)
 }

@@ -1,5 +1,7 @@
 //! What is known to be over, by itself.
 
+mod several;
+
 use std::time::Duration;
 
 use super::*;
@@ -180,33 +182,6 @@ fn refusals_that_are_still_counted_towards_a_block_go_to_the_store() {
     }
     refusals.note(&charge, &blocked, &refusals.moment());
     assert!(is_refused(&refusals, &charge, 5_999));
-}
-
-#[test]
-fn of_several_policies_one_may_refuse_and_all_must_be_the_same() {
-    let other = Policy::fixed(100, 60).name("q");
-    let both = charge_of(&[(&policy(), &key(1)), (&other, &key(2))], 2);
-    let refusals = known(&both);
-    assert!(is_refused(&refusals, &both, 2_000));
-    let found = refusals.refuse(&both, at(2_000)).unwrap().found;
-    let fits: Vec<_> = found.iter().map(|found| found.fits).collect();
-    assert_eq!(fits, [false, true]);
-    let elsewhere = charge_of(&[(&policy(), &key(1)), (&other, &key(3))], 2);
-    assert!(!is_refused(&refusals, &elsewhere, 2_000));
-    assert!(!is_refused(&refusals, &charge(1, 2), 2_000));
-    let dearer = Charge::new(both.parts.clone(), 3);
-    assert!(
-        !is_refused(&refusals, &dearer, 2_000),
-        "what else it finds hangs on it"
-    );
-    let twice = charge_of(
-        &[
-            (&policy(), &key(1)),
-            (&Policy::fixed(5, 60).name("r"), &key(1)),
-        ],
-        2,
-    );
-    assert!(known(&twice).is_empty(), "both refuse");
 }
 
 #[test]
