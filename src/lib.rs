@@ -48,6 +48,7 @@
 //! | `sqlite` | yes | [`SqliteStore`]; without it a layer without a store counts in a [`MemoryStore`] |
 //! | `postgres` | no | `PostgresStore`, for services on several machines |
 //! | `redis` | no | `RedisStore`, for services on several machines |
+//! | `records` | no | `RecordStore`, for a database of one's own that can do what `Records` asks |
 //! | `axum` | yes | reads axum's `ConnectInfo` and `MatchedPath`, and lets a handler return a [`Rejection`] |
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
 //! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics), and `describe_metrics` what they are |
@@ -87,11 +88,13 @@ pub use self::middleware::{
     Decisions, RateLimit, RateLimitLayer, Rejection, ResponseBody, ResponseFuture,
 };
 pub use self::response::{Dialect, Problem, ResetFormat};
-pub use self::store::{MemoryStore, Store, StoreError, StoreHealth};
+pub use self::store::{MemoryStore, Store, StoreError, StoreHandle, StoreHealth};
 #[cfg(feature = "sqlite")]
 pub use self::store::{OpenError, SqliteStore, Usage, UsageQuery};
 #[cfg(feature = "postgres")]
 pub use self::store::{PostgresOpenError, PostgresStore, PostgresStoreOptions};
+#[cfg(feature = "records")]
+pub use self::store::{ReadRecords, RecordChange, RecordStore, RecordWrite, Records};
 #[cfg(feature = "redis")]
 pub use self::store::{RedisOpenError, RedisStore};
 

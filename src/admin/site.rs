@@ -8,15 +8,15 @@ use crate::limit::Policy;
 #[cfg(feature = "sqlite")]
 use crate::limit::Timestamp;
 use crate::limiter::{Limiter, Tally};
+use crate::store::{Handle, StoreId};
 #[cfg(feature = "sqlite")]
 use crate::store::{SqliteStore, Store};
-use crate::store::{StoreHandle, StoreId};
 
 /// What an admin API serves: policies, in the order of their ids, and stores, in the order in which they were given.
 #[derive(Debug, Default)]
 pub(super) struct Site {
     policies: Vec<Listed>,
-    stores: Vec<StoreHandle>,
+    stores: Vec<Handle>,
     #[cfg(feature = "sqlite")]
     audit: Option<SqliteStore>,
 }
@@ -82,7 +82,7 @@ impl Site {
         Ok(())
     }
 
-    fn add_store(&mut self, store: StoreHandle) {
+    fn add_store(&mut self, store: Handle) {
         if self.stores.iter().all(|old| old.id() != store.id()) {
             self.stores.push(store);
         }
@@ -129,7 +129,7 @@ impl Site {
     }
 
     /// The stores, each with the ids of the policies that count there.
-    pub(super) fn stores(&self) -> impl Iterator<Item = (&StoreHandle, Vec<&str>)> {
+    pub(super) fn stores(&self) -> impl Iterator<Item = (&Handle, Vec<&str>)> {
         self.stores.iter().map(|store| {
             let policies = self.policies.iter();
             let here = policies.filter(|listed| listed.store_id() == store.id());
@@ -146,6 +146,6 @@ impl Site {
 }
 
 #[cfg(feature = "sqlite")]
-fn handle_of(store: &impl Store) -> StoreHandle {
+fn handle_of(store: &impl Store) -> Handle {
     store.handle().0
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Limiter, events};
-use crate::store::{Rule, StoreHandle};
+use crate::store::{Handle, Rule};
 
 impl Limiter {
     /// Says once what each policy is and where it counts, so that swapped arguments are seen. `key` tells what the policy
@@ -25,7 +25,7 @@ impl Limiter {
         }
     }
 
-    fn warn_of_odd_sharing(&self, rule: &Rule, store: &StoreHandle) {
+    fn warn_of_odd_sharing(&self, rule: &Rule, store: &Handle) {
         let users = store.users();
         if users.is_odd_first_seen(&rule.counter, self.inner.setup.owner, &rule.policy) {
             events::shared(&rule.policy, store.name());

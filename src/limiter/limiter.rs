@@ -10,7 +10,7 @@ use super::tally::Tallies;
 use super::{Begun, FailureMode, Held, Keys};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policies, Policy, PolicyError, Verdict};
-use crate::store::{Charge, Part, Reset, Rule, Store, StoreError, StoreHandle, StoreId};
+use crate::store::{Charge, Handle, Part, Reset, Rule, Store, StoreError, StoreId};
 
 /// One policy or several on a store, without HTTP: what the layer is built on, and what a handler, a job or an operator's
 /// tool uses.
@@ -380,17 +380,17 @@ impl Limiter {
     /// Whether its store decides nothing about several keys together.
     pub(crate) fn decides_by_key(&self) -> bool {
         let store = self.inner.setup.store.as_ref();
-        store.is_some_and(StoreHandle::decides_by_key)
+        store.is_some_and(Handle::decides_by_key)
     }
 
-    pub(super) fn store_handle(&self) -> &StoreHandle {
+    pub(super) fn store_handle(&self) -> &Handle {
         let store = self.inner.setup.store.as_ref();
         store.unwrap_or_else(|| shared_store())
     }
 }
 
 /// The store of all limiters to which none was given: it lives as long as the process.
-fn shared_store() -> &'static StoreHandle {
-    static SHARED: OnceLock<StoreHandle> = OnceLock::new();
-    SHARED.get_or_init(StoreHandle::in_memory)
+fn shared_store() -> &'static Handle {
+    static SHARED: OnceLock<Handle> = OnceLock::new();
+    SHARED.get_or_init(Handle::in_memory)
 }

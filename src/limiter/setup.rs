@@ -8,7 +8,7 @@ use super::{FailureMode, Limiter};
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
 use crate::limit::{ChargedBy, Key, Policy};
-use crate::store::{Part, Rule, StoreHandle};
+use crate::store::{Handle, Part, Rule};
 
 /// The lowest bits of a mark.
 const MARK_BITS: u32 = 3;
@@ -20,7 +20,7 @@ const LOCAL: u64 = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     /// `None` is the store that the process shares.
-    pub(super) store: Option<StoreHandle>,
+    pub(super) store: Option<Handle>,
     /// Tells this limiter, and its clones, from all others in the process.
     pub(super) owner: u64,
     pub(super) failure_mode: FailureMode,
@@ -42,7 +42,7 @@ impl Setup {
         }
     }
 
-    pub(super) fn set_store(&mut self, store: StoreHandle) {
+    pub(super) fn set_store(&mut self, store: Handle) {
         #[cfg(any(test, feature = "test-util"))]
         if let Some(clock) = &self.clock {
             store.set_clock(clock);

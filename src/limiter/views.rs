@@ -8,7 +8,7 @@ use super::limiter::Inner;
 use super::tally::Tallies;
 use crate::limit::Timestamp;
 use crate::limit::few::Few;
-use crate::store::StoreHandle;
+use crate::store::Handle;
 
 impl Limiter {
     /// A limiter of each policy alone, on the same counters, to look at them and to reset them.
@@ -28,7 +28,7 @@ impl Limiter {
         &self.inner.rules.first().counter
     }
 
-    pub(crate) fn shared_store(&self) -> StoreHandle {
+    pub(crate) fn shared_store(&self) -> Handle {
         self.store_handle().clone()
     }
 

@@ -112,7 +112,7 @@ impl Part {
     }
 
     /// This part under the limit that is in force for its key.
-    fn limited(&self, in_force: InForce) -> Self {
+    pub(crate) fn limited(&self, in_force: InForce) -> Self {
         let rule = &self.rule;
         let rule = Rule {
             counter: rule.counter.clone(),

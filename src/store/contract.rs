@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::Handle;
+
 /// A place that keeps counters: what `.store(…)` takes.
 ///
-/// Sealed for now. What a store promises, and what its suite proves:
+/// What a store promises, and what its suite proves:
 ///
 /// * A charge is atomic: with any number of tasks, handles and processes on one store, never one unit over the limit.
 /// * Charges of one batch are answered as if they had come one after another, in their order.
@@ -14,20 +16,19 @@ use std::fmt;
 /// * A sweep deletes only what no window needs any more, in bounded steps.
 /// * What was answered "allowed" is stored. What is in doubt is an error.
 /// * A charge that is no longer waited for neither blocks nor changes the answers to others.
+///
+/// A type of one's own is a store by handing on the handle of one that is: of `RecordStore`, with the feature `records`, which
+/// makes a store of any database that can change some records together. Whether it will do is proved by the suite
+/// `store_suite`, with the feature `test-util`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no store of rate limits",
     note = "give a reference to a `SqliteStore`, a `MemoryStore`, or another one of this crate; `SqliteStore::open(…)` is a future, and `.await?` makes the store"
 )]
-pub trait Store: sealed::Sealed + fmt::Debug {}
-
-pub(super) mod sealed {
-    use crate::store::StoreHandle;
-
-    pub trait Sealed {
-        fn handle(&self) -> Handle;
-    }
-
-    /// The handle, opaque to others.
-    #[derive(Debug)]
-    pub struct Handle(pub(crate) StoreHandle);
+pub trait Store: fmt::Debug {
+    /// What limiters hold of it. All handles of a store, and of its clones, are of the same counters.
+    fn handle(&self) -> StoreHandle;
 }
+
+/// A store as limiters hold it: what [`Store::handle`] hands out, and nothing to look into.
+#[derive(Clone, Debug)]
+pub struct StoreHandle(pub(crate) Handle);

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "admin")]
 use super::StoreHealth;
-use super::contract::sealed::Sealed;
+use super::contract::Store as _;
 #[cfg(feature = "_engine")]
 use super::engine::Engine;
 use super::memory::Memory;
@@ -29,7 +29,7 @@ use crate::limit::{Policy, Timestamp};
 
 /// A store as a limiter holds it. Clones are the same store.
 #[derive(Clone, Debug)]
-pub(crate) enum StoreHandle {
+pub(crate) enum Handle {
     /// It answers at once.
     Memory(Arc<Memory>),
     /// It answers later, in batches.
@@ -37,7 +37,7 @@ pub(crate) enum StoreHandle {
     Queued(Arc<Engine>),
 }
 
-impl StoreHandle {
+impl Handle {
     /// An empty store that lives as long as its handles: an in-memory SQLite, or without it this process's memory.
     pub(crate) fn in_memory() -> Self {
         #[cfg(feature = "sqlite")]

@@ -251,12 +251,10 @@ impl<'a> Merged<'a> {
             state: State::Window(applied_of(group, run).after),
             in_force: applied_of(group, run).in_force,
         };
-        Charged {
-            answers: self.places.iter().map(outcome).collect(),
-            grants: self.ahead.iter().map(grant).collect(),
-            has_evicted: false,
-            is_nearly_full: false,
-        }
+        Charged::of(
+            self.places.iter().map(outcome).collect(),
+            self.ahead.iter().map(grant),
+        )
     }
 }
 

@@ -21,6 +21,8 @@ mod merge;
 mod meters;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "records")]
+mod records;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
@@ -39,12 +41,14 @@ pub(crate) const TARGET: &str = "tollgate";
 
 pub(crate) use self::call::{Call, CallLog};
 pub(crate) use self::charge::{Charge, GiveBack, Outcome, Part, Reset, Rule};
-pub use self::contract::Store;
-pub(crate) use self::handle::{StoreHandle, StoreId};
+pub use self::contract::{Store, StoreHandle};
+pub(crate) use self::handle::{Handle, StoreId};
 pub(crate) use self::limits::{Limits, LimitsAsk, NewLimit, SetLimit, Which};
 pub use self::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{PostgresOpenError, PostgresStore, PostgresStoreOptions};
+#[cfg(feature = "records")]
+pub use self::records::{ReadRecords, RecordChange, RecordStore, RecordWrite, Records};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisOpenError, RedisStore};
 pub(crate) use self::reply::Reply;

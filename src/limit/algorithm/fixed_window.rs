@@ -30,6 +30,12 @@ impl Usage {
         *self = self.after(cost, 0, 1);
     }
 
+    /// Counts units that were refused elsewhere.
+    #[cfg(feature = "records")]
+    pub(crate) fn count_refused(&mut self, units: u64) {
+        self.denied = self.denied.saturating_add(units).min(MOST_DENIED);
+    }
+
     /// Takes back units that were taken, never below zero.
     pub(crate) fn give_back(&mut self, units: u32) {
         self.used = self.used.saturating_sub(u64::from(units));

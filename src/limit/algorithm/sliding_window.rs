@@ -153,6 +153,20 @@ impl Events {
         self.0.len()
     }
 
+    /// The instants of the events, from the oldest on, and their units.
+    #[cfg(feature = "records")]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, u64)> {
+        self.0.iter().map(|event| (event.at, event.units))
+    }
+
+    /// Adds an event behind the others.
+    #[cfg(feature = "records")]
+    pub(crate) fn push(&mut self, at: Timestamp, units: u64) {
+        let before = self.0.back().map_or(0, |newest| newest.total);
+        let total = before.wrapping_add_unsigned(units);
+        self.0.push_back(Event { at, units, total });
+    }
+
     /// What a decision at `now` needs to know. `wanted` is asked how many units must leave.
     pub(crate) fn log(&self, window: Duration, now: Timestamp) -> Log {
         let newest = self.0.back().copied();

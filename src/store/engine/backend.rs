@@ -1,5 +1,7 @@
 //! What the engine asks of a store that does I/O.
 
+#[cfg(any(feature = "postgres", feature = "records", feature = "sqlite"))]
+use std::collections::HashMap;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -116,12 +118,27 @@ pub(in crate::store) struct Ahead {
 pub(in crate::store) struct Charged {
     /// An answer for each charge, in its place.
     pub(in crate::store) answers: Vec<Result<Outcome, StoreError>>,
-    /// What was granted of each thing that was asked for ahead, in its place; empty when nothing was.
-    pub(in crate::store) grants: Vec<Grant>,
+    /// What was granted of each thing that was asked for ahead, in its place: `None` where that is not known. Empty when nothing was.
+    pub(in crate::store) grants: Vec<Option<Grant>>,
     /// Whether counters were lost that units may have been granted of.
     pub(in crate::store) has_evicted: bool,
     /// Whether counters will have to go soon: nothing is granted ahead then, and what was is to go back.
     pub(in crate::store) is_nearly_full: bool,
+}
+
+impl Charged {
+    /// All answers, and all grants.
+    pub(in crate::store) fn of(
+        answers: Vec<Result<Outcome, StoreError>>,
+        grants: impl IntoIterator<Item = Grant>,
+    ) -> Self {
+        Self {
+            answers,
+            grants: grants.into_iter().map(Some).collect(),
+            has_evicted: false,
+            is_nearly_full: false,
+        }
+    }
 }
 
 /// Units that were charged, for charges to come.
@@ -134,6 +151,22 @@ pub(in crate::store) struct Grant {
     pub(in crate::store) state: State,
     /// The limit that they were granted under, when it was set at run time.
     pub(in crate::store) in_force: Option<InForce>,
+}
+
+/// Of the parts of charges whether one of them was admitted, or is about the part alone: what another policy refuses would be
+/// granted for nothing.
+#[cfg(any(feature = "postgres", feature = "records", feature = "sqlite"))]
+pub(in crate::store) fn worth_granting<'a>(
+    answered: impl Iterator<Item = (&'a Charge, bool)>,
+) -> HashMap<&'a Part, bool> {
+    let mut worth_it = HashMap::new();
+    for (charge, is_admitted) in answered {
+        let is_alone = charge.parts.only().is_some();
+        for part in charge.parts.iter() {
+            *worth_it.entry(part).or_default() |= is_alone || is_admitted;
+        }
+    }
+    worth_it
 }
 
 /// Where a page ended.

@@ -29,6 +29,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "postgres", feature = "records", feature = "sqlite"))]
+pub(super) use self::backend::worth_granting;
 pub(super) use self::backend::{
     Ahead, Attempts, Backend, Batch, Changes, Charged, Cursor, Freed, Grant, Page,
 };

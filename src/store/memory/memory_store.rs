@@ -9,11 +9,12 @@ use super::rows::Rows;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::{Clock, ManualClock};
 use crate::limit::Timestamp;
-use crate::store::contract::sealed::{Handle, Sealed};
 use crate::store::handle::{StoreId, Users};
 use crate::store::health::{DecidedWithout, Health};
 use crate::store::store_clock::StoreClock;
-use crate::store::{Charge, GiveBack, Outcome, Reset, Store, StoreError, StoreHandle, StoreHealth};
+use crate::store::{
+    Charge, GiveBack, Handle, Outcome, Reset, Store, StoreError, StoreHandle, StoreHealth,
+};
 
 /// About 50 MB of keys and counts.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
@@ -89,13 +90,11 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-impl Sealed for MemoryStore {
-    fn handle(&self) -> Handle {
-        Handle(StoreHandle::Memory(Arc::clone(&self.0)))
+impl Store for MemoryStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle(Handle::Memory(Arc::clone(&self.0)))
     }
 }
-
-impl Store for MemoryStore {}
 
 /// The counters, and what is set for them.
 pub(crate) struct Memory {
@@ -154,19 +153,12 @@ impl Memory {
         let mut rows = self.rows();
         // Read under the lock: an instant that waited for it would look like a clock that has stepped back.
         let at = self.now();
-        let limited = charge.limited(|part| rows.limits.in_force(part, at));
-        rows.charge(limited.as_ref().unwrap_or(charge), at, max_keys)
+        rows.charge(charge, at, max_keys)
     }
 
     pub(crate) fn peek(&self, look: &Charge) -> Outcome {
         let rows = self.rows();
-        let at = self.now();
-        let limited = look.limited(|part| rows.limits.in_force(part, at));
-        let look = limited.as_ref().unwrap_or(look);
-        let states = look.parts.map(|part| rows.state(part, at));
-        let mut found = look.look(at, &states);
-        rows.tell_waits(look, &mut found);
-        Outcome { at, found }
+        rows.look(look, self.now())
     }
 
     pub(crate) fn give_back(&self, units: &[GiveBack]) {

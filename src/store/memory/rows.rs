@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::kept::{Kept, Place, Row};
 use super::set_limits::SetLimits;
 use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::fixed_window::Usage;
@@ -11,7 +12,7 @@ use crate::limit::algorithm::sliding_window::Events;
 use crate::limit::algorithm::token_bucket::Bucket;
 use crate::limit::algorithm::{Found, State, Taken};
 use crate::limit::few::Few;
-use crate::limit::{Algorithm, Key, Timestamp};
+use crate::limit::{Key, Timestamp};
 use crate::store::{Charge, GiveBack, Outcome, Part, Reset, StoreError};
 
 /// This part of the keys goes at once when the cap is reached, so that the search for them is rare.
@@ -22,78 +23,39 @@ const SWEPT_EVERY: usize = 4_096;
 const SEARCHED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub(super) struct Rows {
-    pub(super) limits: SetLimits,
-    counters: HashMap<Place, Row>,
+pub(in crate::store) struct Rows {
+    pub(in crate::store) limits: SetLimits,
+    pub(super) counters: HashMap<Place, Row>,
     /// The events of all rows beyond the first of each.
-    events: usize,
+    pub(super) events: usize,
     new_since_sweep: usize,
     /// When no room could be made: a flood of new keys must not search for some again and again.
     full_at: Option<Timestamp>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Place {
-    part: Part,
-    /// Where the window starts, when it has a beginning.
-    window_start: i64,
-}
-
-struct Row {
-    kept: Kept,
-    is_used_up: bool,
-    was_refused: bool,
-    expires_at: Timestamp,
-}
-
-/// What is kept at a place.
-enum Kept {
-    Window(Usage),
-    Events(Events),
-    Bucket(Bucket),
-    Block(Block),
-}
-
-impl Row {
-    /// Which rows go first when there are too many: the least. `None` never goes.
-    fn eviction_rank(&self) -> Option<(bool, u64)> {
-        let used = match &self.kept {
-            Kept::Window(usage) => usage.used,
-            Kept::Events(events) => events.len() as u64,
-            Kept::Bucket(bucket) => bucket.used_ceil(),
-            Kept::Block(block) => block.refused,
-        };
-        (!self.was_refused).then_some((self.is_used_up, used))
-    }
-
-    /// How many events it has beyond the first.
-    fn more_events(&self) -> usize {
-        match &self.kept {
-            Kept::Events(events) => events.len().saturating_sub(1),
-            Kept::Window(_) | Kept::Bucket(_) | Kept::Block(_) => 0,
-        }
-    }
-}
-
-/// The place that a charge at `at` writes to.
-fn place_of(part: &Part, at: Timestamp) -> Place {
-    let has_beginning = !part.is_block()
-        && !matches!(
-            part.policy().algorithm(),
-            Algorithm::SlidingWindow | Algorithm::TokenBucket
-        );
-    Place {
-        part: part.clone(),
-        window_start: if has_beginning {
-            part.span(at).start.unix_millis()
-        } else {
-            0
-        },
-    }
-}
-
 impl Rows {
-    pub(super) fn charge(
+    /// Charges under the limits that are set.
+    pub(in crate::store) fn charge(
+        &mut self,
+        charge: &Charge,
+        at: Timestamp,
+        max_keys: usize,
+    ) -> Result<Outcome, StoreError> {
+        let limited = charge.limited(|part| self.limits.in_force(part, at));
+        self.charge_limited(limited.as_ref().unwrap_or(charge), at, max_keys)
+    }
+
+    /// Looks under the limits that are set.
+    pub(in crate::store) fn look(&self, look: &Charge, at: Timestamp) -> Outcome {
+        let limited = look.limited(|part| self.limits.in_force(part, at));
+        let look = limited.as_ref().unwrap_or(look);
+        let states = look.parts.map(|part| self.state(part, at));
+        let mut found = look.look(at, &states);
+        self.tell_waits(look, &mut found);
+        Outcome { at, found }
+    }
+
+    fn charge_limited(
         &mut self,
         charge: &Charge,
         at: Timestamp,
@@ -131,13 +93,13 @@ impl Rows {
     }
 
     fn has(&self, part: &Part, at: Timestamp) -> bool {
-        self.counters.contains_key(&place_of(part, at))
+        self.counters.contains_key(&Place::of(part, at))
     }
 
     /// What a key has used as of now.
     pub(super) fn state(&self, part: &Part, at: Timestamp) -> State {
         let policy = part.policy();
-        let place = place_of(part, at);
+        let place = Place::of(part, at);
         let window = |place: &Place| match self.counters.get(place).map(|row| &row.kept) {
             Some(Kept::Window(usage)) => *usage,
             _ => Usage::default(),
@@ -146,7 +108,7 @@ impl Rows {
             State::Window(_) => State::Window(window(&place)),
             State::Pair(_) => State::Pair(Pair {
                 current: window(&place),
-                previous: window(&place_of(part, part.span_before(at).start)),
+                previous: window(&Place::of(part, part.span_before(at).start)),
             }),
             unused => match self.counters.get(&place).map(|row| &row.kept) {
                 Some(Kept::Events(events)) => State::Log(events.log(policy.period(), at)),
@@ -160,13 +122,13 @@ impl Rows {
     }
 
     /// Adds to refusals when enough events will have left, where that takes a search.
-    pub(super) fn tell_waits(&self, charge: &Charge, found: &mut Few<Found>) {
+    fn tell_waits(&self, charge: &Charge, found: &mut Few<Found>) {
         for (part, found) in charge.parts.iter().zip(found.iter_mut()) {
             let (false, State::Log(log)) = (found.fits, &mut found.state) else {
                 continue;
             };
             let policy = part.policy();
-            let place = place_of(part, log.at);
+            let place = Place::of(part, log.at);
             if let Some(wanted) = log.wanted(policy.limit(), charge.cost)
                 && let Some(Kept::Events(events)) = self.counters.get(&place).map(|row| &row.kept)
             {
@@ -176,11 +138,11 @@ impl Rows {
     }
 
     /// Stores what a decision has left.
-    fn store(&mut self, part: &Part, at: Timestamp, found: &Found, units: u32) {
+    pub(super) fn store(&mut self, part: &Part, at: Timestamp, found: &Found, units: u32) {
         let (policy, state) = (part.policy(), &found.state);
         let row = self
             .counters
-            .entry(place_of(part, at))
+            .entry(Place::of(part, at))
             .or_insert_with(|| Row {
                 kept: match state {
                     State::Window(usage) => Kept::Window(*usage),
@@ -217,7 +179,7 @@ impl Rows {
         row.expires_at = state.expires_at(policy, at);
         if let (false, State::Pair(_)) = (found.fits, state) {
             // It is the window before that refuses.
-            let before = place_of(part, part.span_before(at).start);
+            let before = Place::of(part, part.span_before(at).start);
             if let Some(row) = self.counters.get_mut(&before) {
                 row.was_refused = true;
             }
@@ -225,7 +187,7 @@ impl Rows {
     }
 
     /// Takes units back where they were taken from.
-    pub(super) fn give_back(&mut self, back: &GiveBack, now: Timestamp) {
+    pub(in crate::store) fn give_back(&mut self, back: &GiveBack, now: Timestamp) {
         let place = Place {
             part: back.part.clone(),
             window_start: match back.from {
@@ -355,7 +317,7 @@ impl Rows {
         (before - self.counters.len()) as u64
     }
 
-    pub(super) fn reset(&mut self, reset: &Reset) -> u64 {
+    pub(in crate::store) fn reset(&mut self, reset: &Reset) -> u64 {
         let (from, to) = reset.part.key.under();
         let is_meant = |place: &Place| {
             let key = &place.part.key;

@@ -17,7 +17,7 @@ const MOST_LEARNED: usize = 1 << 16;
 
 /// The limits of each policy by the texts of keys.
 #[derive(Debug, Default)]
-pub(super) struct SetLimits(HashMap<String, BTreeMap<String, StoredLimit>>);
+pub(in crate::store) struct SetLimits(pub(super) HashMap<String, BTreeMap<String, StoredLimit>>);
 
 impl SetLimits {
     /// Sets a limit, or removes it, and says whether there was one.

@@ -45,12 +45,7 @@ impl Backend for Postgres {
         let others = batch.charges.iter().filter(|charge| !has_long_key(charge));
         let others: Vec<_> = others.cloned().collect();
         let mut charged = if others.is_empty() {
-            Charged {
-                answers: Vec::new(),
-                grants: Vec::new(),
-                has_evicted: false,
-                is_nearly_full: false,
-            }
+            Charged::of(Vec::new(), [])
         } else {
             let charges = &others;
             self.charge_all(Batch { charges, ..batch }, clock).await?

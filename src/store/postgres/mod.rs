@@ -33,9 +33,8 @@ use self::database::{Database, TestTime};
 use self::location::Location;
 pub use self::open_error::PostgresOpenError;
 pub use self::options::PostgresStoreOptions;
-use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
-use super::{Store, StoreError, StoreHandle, StoreHealth};
+use super::{Handle, Store, StoreError, StoreHandle, StoreHealth};
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
 use crate::clock::{Clock, ServerClock};
@@ -209,10 +208,8 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-impl Sealed for PostgresStore {
-    fn handle(&self) -> Handle {
-        Handle(StoreHandle::Queued(Arc::clone(&self.engine)))
+impl Store for PostgresStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle(Handle::Queued(Arc::clone(&self.engine)))
     }
 }
-
-impl Store for PostgresStore {}

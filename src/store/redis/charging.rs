@@ -11,8 +11,6 @@ use super::scripts::Script;
 use super::servers::Ask;
 use super::spread::{Group, declared, grouped, slot_of_part};
 use crate::clock::Clock;
-use crate::limit::Timestamp;
-use crate::limit::algorithm::fixed_window::Usage;
 use crate::store::engine::{Ahead, Batch, Charged, Grant};
 use crate::store::{Charge, Outcome, StoreError};
 
@@ -56,7 +54,7 @@ pub(super) async fn charge(
         });
         charged.take_in(group, of_slot);
     }
-    charged.whole(&batch, clock.now())
+    charged.whole()
 }
 
 /// Looks, without changing anything.
@@ -238,7 +236,7 @@ impl Gathered {
                     self.answers[*place] = Some(answer);
                 }
                 for (place, grant) in of_ahead.iter().zip(charged.grants) {
-                    self.grants[*place - self.answers.len()] = Some(grant);
+                    self.grants[*place - self.answers.len()] = grant;
                 }
             }
             Err(error) => {
@@ -251,39 +249,18 @@ impl Gathered {
     }
 
     /// An error is about all of them, unless some were answered.
-    fn whole(self, batch: &Batch<'_>, now: Timestamp) -> Result<Charged, StoreError> {
+    fn whole(self) -> Result<Charged, StoreError> {
         if let (Some(error), false) = (self.error, self.has_any) {
             return Err(error);
         }
         let answers = self.answers.into_iter();
-        let grants = self.grants.into_iter().zip(batch.ahead);
         Ok(Charged {
             answers: answers
                 .map(|answer| answer.unwrap_or_else(no_answer))
                 .collect(),
-            grants: grants
-                .map(|(grant, ahead)| grant.unwrap_or_else(|| nothing_of(ahead, now)))
-                .collect(),
+            grants: self.grants,
             has_evicted: false,
             is_nearly_full: false,
         })
-    }
-}
-
-/// What is granted by a node that does not answer: nothing, and as if nothing were left.
-fn nothing_of(ahead: &Ahead, now: Timestamp) -> Grant {
-    let mut state = ahead.part.unused(now);
-    if let Some(usage) = state.window_mut() {
-        *usage = Usage {
-            used: u64::from(u32::MAX),
-            ..*usage
-        };
-    }
-    Grant {
-        at: now,
-        span: ahead.part.span(now),
-        units: 0,
-        state,
-        in_force: None,
     }
 }

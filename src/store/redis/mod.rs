@@ -45,9 +45,8 @@ pub use self::open_error::RedisOpenError;
 use self::server::{Server, Timeout};
 use self::servers::Servers;
 use self::untold::Untold;
-use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
-use super::{Store, StoreError, StoreHandle, StoreHealth};
+use super::{Handle, Store, StoreError, StoreHandle, StoreHealth};
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
 use crate::clock::{Clock, ServerClock};
@@ -277,13 +276,11 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-impl Sealed for RedisStore {
-    fn handle(&self) -> Handle {
-        Handle(StoreHandle::Queued(Arc::clone(&self.engine)))
+impl Store for RedisStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle(Handle::Queued(Arc::clone(&self.engine)))
     }
 }
-
-impl Store for RedisStore {}
 
 /// What log lines call the store: the address, and the database when it is not the first. Nothing of the user.
 fn name(info: &ConnectionInfo) -> String {

@@ -131,12 +131,7 @@ impl<'p, 'a> Replay<'p, 'a> {
             ));
         }
         let grants = self.grants(ahead)?;
-        Ok(Charged {
-            answers,
-            grants,
-            has_evicted: false,
-            is_nearly_full: false,
-        })
+        Ok(Charged::of(answers, grants))
     }
 
     fn grants(&mut self, ahead: &[Ahead]) -> Result<Vec<Grant>, StoreError> {

@@ -47,12 +47,7 @@ impl Backend for Sqlite {
         let (answers, grants) = applied.map_or_else(Default::default, |applied| {
             (applied.answers, applied.grants)
         });
-        Ok(Charged {
-            answers,
-            grants,
-            has_evicted: false,
-            is_nearly_full: false,
-        })
+        Ok(Charged::of(answers, grants))
     }
 
     async fn give_back(

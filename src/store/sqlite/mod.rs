@@ -43,9 +43,8 @@ pub use self::open_error::OpenError;
 use self::retention::Retention;
 use self::room::Room;
 pub use self::usage_query::UsageQuery;
-use super::contract::sealed::{Handle, Sealed};
 use super::engine::Engine;
-use super::{Store, StoreError, StoreHandle, StoreHealth};
+use super::{Handle, Store, StoreError, StoreHandle, StoreHealth};
 use crate::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 use crate::clock::ManualClock;
@@ -323,10 +322,8 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-impl Sealed for SqliteStore {
-    fn handle(&self) -> Handle {
-        Handle(StoreHandle::Queued(Arc::clone(&self.engine)))
+impl Store for SqliteStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle(Handle::Queued(Arc::clone(&self.engine)))
     }
 }
-
-impl Store for SqliteStore {}

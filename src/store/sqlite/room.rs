@@ -131,10 +131,9 @@ impl Room {
         }
         let applied = self.charge_by_ledger(database, batch, clock).await?;
         Ok(Charged {
-            answers: applied.answers,
-            grants: applied.grants,
             has_evicted: std::mem::take(&mut self.has_evicted),
             is_nearly_full: self.is_nearly_full(),
+            ..Charged::of(applied.answers, applied.grants)
         })
     }
 

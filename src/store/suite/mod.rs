@@ -21,7 +21,7 @@ pub(super) use self::{
     agreement::*, ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*,
     properties::*, several::*, windows::*,
 };
-use super::{Charge, GiveBack, Outcome, Part, Reply, Reset, Rule, Store, StoreError, StoreHandle};
+use super::{Charge, GiveBack, Handle, Outcome, Part, Reply, Reset, Rule, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::limit::algorithm::State;
 use crate::limit::algorithm::fixed_window::Usage;
@@ -38,7 +38,7 @@ pub(super) const NOON: i64 = 3_567_225_600_000;
 
 /// A store under test, on a clock that stands still.
 pub(super) struct Subject {
-    pub(super) store: StoreHandle,
+    pub(super) store: Handle,
     pub(super) clock: ManualClock,
     runtime: Runtime,
     /// Whether what has expired goes by itself, by a clock that is not the test's.

@@ -58,23 +58,17 @@ impl Backend for Fake {
             return Err(failure());
         }
         let now = clock.now();
-        Ok(Charged {
-            answers: charges
-                .iter()
-                .map(|charge| match charge.parts.first().key.as_str() {
-                    "do:fill" => Err(StoreError::Full),
-                    _ => Ok(admitted(charge, now)),
-                })
-                .collect(),
-            grants: batch
-                .ahead
-                .iter()
-                .filter(|ahead| ["do:stuck", "do:left"].contains(&ahead.part.key.as_str()))
-                .map(|ahead| grant(ahead, now))
-                .collect(),
-            has_evicted: false,
-            is_nearly_full: false,
-        })
+        let answer = |charge: &Charge| match charge.parts.first().key.as_str() {
+            "do:fill" => Err(StoreError::Full),
+            _ => Ok(admitted(charge, now)),
+        };
+        let is_granted =
+            |ahead: &&Ahead| ["do:stuck", "do:left"].contains(&ahead.part.key.as_str());
+        let granted = batch.ahead.iter().filter(is_granted);
+        Ok(Charged::of(
+            charges.iter().map(answer).collect(),
+            granted.map(|ahead| grant(ahead, now)),
+        ))
     }
 
     async fn give_back(

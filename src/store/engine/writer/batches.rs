@@ -292,8 +292,10 @@ impl<B: Backend> Writer<B> {
     fn install(&self, ahead: &[Ahead], charged: Option<&Charged>) -> Vec<GiveBack> {
         let grants = charged.map_or(&[][..], |charged| &charged.grants);
         let asked = ahead.iter().enumerate();
-        let rests =
-            asked.filter_map(|(place, ahead)| self.leases.install(ahead, grants.get(place)));
+        let rests = asked.filter_map(|(place, ahead)| {
+            self.leases
+                .install(ahead, grants.get(place).and_then(Option::as_ref))
+        });
         rests.collect()
     }
 

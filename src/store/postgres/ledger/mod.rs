@@ -47,12 +47,8 @@ pub(super) async fn charge(
     let grants = replay.grant(ahead, (charges, &answers));
     replay.check()?;
     replay.find_waits(database, &mut answers).await;
-    Ok(Charged {
-        answers: answers.into_iter().map(Ok).collect(),
-        grants,
-        has_evicted: false,
-        is_nearly_full: false,
-    })
+    let answers = answers.into_iter().map(Ok).collect();
+    Ok(Charged::of(answers, grants))
 }
 
 /// Looks, without changing anything.

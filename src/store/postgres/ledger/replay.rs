@@ -1,8 +1,6 @@
 //! The decisions of a batch once more, from what the server has found: they make its answers, and must leave what the server has
 //! left.
 
-use std::collections::HashMap;
-
 use sqlx::postgres::PgRow;
 
 use super::slots::{Kind, Slots};
@@ -14,7 +12,7 @@ use crate::limit::algorithm::token_bucket::Bucket;
 use crate::limit::algorithm::{Found, State};
 use crate::limit::few::Few;
 use crate::limit::{InForce, StoredLimit, Timestamp};
-use crate::store::engine::Grant;
+use crate::store::engine::{Grant, worth_granting};
 use crate::store::postgres::rows::{
     Numbers, column, count, fault, instant, number, place, stored_limit, usage,
 };
@@ -133,14 +131,14 @@ impl<'a> Replay<'a> {
         ahead: &[Charge],
         (charges, answers): (&[Charge], &[Outcome]),
     ) -> Vec<Grant> {
-        let admitted = admitted(charges, answers);
+        let fits = |outcome: &Outcome| outcome.found.iter().all(|found| found.fits);
+        let worth_it = worth_granting(charges.iter().zip(answers.iter().map(fits)));
         let mut grants = Vec::with_capacity(ahead.len());
         for (index, ask) in ahead.iter().enumerate() {
             let index = charges.len() + index;
             let (part, place) = (ask.parts.first(), *self.slots.places[index].first());
             let mut state = *self.states(ask, index).first();
-            // What another policy refuses would be granted for nothing.
-            let left = match admitted.get(part) {
+            let left = match worth_it.get(part) {
                 Some(false) => 0,
                 _ => state.remaining(part.policy(), self.at),
             };
@@ -180,18 +178,6 @@ impl<'a> Replay<'a> {
             None => part.unused(self.at),
         })
     }
-}
-
-/// Of the parts of charges whether one of their charges was admitted, or refused by the part alone.
-fn admitted<'a>(charges: &'a [Charge], answers: &[Outcome]) -> HashMap<&'a Part, bool> {
-    let mut admitted = HashMap::new();
-    for (charge, answer) in charges.iter().zip(answers) {
-        let fits = answer.found.iter().all(|found| found.fits);
-        for part in charge.parts.iter() {
-            *admitted.entry(part).or_default() |= fits || charge.parts.only().is_some();
-        }
-    }
-    admitted
 }
 
 impl Entry {

@@ -1,13 +1,12 @@
 //! What is asked for ahead of the charges that will spend it: read, decided and written with the charges of its batch.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use super::states::{Answers, Ledger};
 use crate::limit::algorithm::Found;
 use crate::limit::few::Few;
-use crate::store::engine::{Batch, Grant};
-use crate::store::{Charge, Outcome, Part};
+use crate::store::engine::{Batch, Grant, worth_granting};
+use crate::store::{Charge, Outcome};
 
 /// The charges of a batch, and behind them what is asked for ahead.
 pub(super) fn with_ahead(batch: Batch<'_>) -> Cow<'_, [Charge]> {
@@ -31,7 +30,9 @@ impl<'a> Ledger<'a> {
         (charges, answers): (&[Charge], &Answers),
         is_capped: bool,
     ) -> Vec<Grant> {
-        let admitted = admitted(charges, answers);
+        let fits = |outcome: &Outcome| outcome.found.iter().all(|found| found.fits);
+        let admitted = answers.iter().map(|answer| answer.as_ref().is_ok_and(fits));
+        let worth_it = worth_granting(charges.iter().zip(admitted));
         let mut grants = Vec::with_capacity(ahead.len());
         for (index, ask) in ahead.iter().enumerate() {
             let index = charges.len() + index;
@@ -39,8 +40,7 @@ impl<'a> Ledger<'a> {
             let mut state = *self.states(ask, index).first();
             // Rows are for charges when there may be no more than so many.
             let has_no_room = is_capped && !self.exists(place);
-            // What another policy refuses would be granted for nothing.
-            let left = if has_no_room || admitted.get(part) == Some(&false) {
+            let left = if has_no_room || worth_it.get(part) == Some(&false) {
                 0
             } else {
                 state.remaining(part.policy(), self.now)
@@ -60,18 +60,4 @@ impl<'a> Ledger<'a> {
         }
         grants
     }
-}
-
-/// Of the parts of charges whether one of their charges was admitted, or refused by the part alone: that is granted what is left, in
-/// one statement as here.
-fn admitted<'a>(charges: &'a [Charge], answers: &Answers) -> HashMap<&'a Part, bool> {
-    let mut admitted = HashMap::new();
-    for (charge, answer) in charges.iter().zip(answers) {
-        let fits = |outcome: &Outcome| outcome.found.iter().all(|found| found.fits);
-        for part in charge.parts.iter() {
-            let is_alone = charge.parts.only().is_some();
-            *admitted.entry(part).or_default() |= is_alone || answer.as_ref().is_ok_and(fits);
-        }
-    }
-    admitted
 }

@@ -25,12 +25,7 @@ async fn by_upsert(database: &mut Database, batch: Batch<'_>, clock: &Clock) -> 
 async fn by_ledger(database: &mut Database, batch: Batch<'_>, clock: &Clock) -> Charged {
     let applied = ledger::charge(database, batch, clock, None).await;
     let applied = applied.unwrap().unwrap();
-    Charged {
-        answers: applied.answers,
-        grants: applied.grants,
-        has_evicted: false,
-        is_nearly_full: false,
-    }
+    Charged::of(applied.answers, applied.grants)
 }
 
 #[test]
@@ -131,7 +126,7 @@ fn charges_grants_and_what_is_given_back_are_those_of_a_plain_count() {
                     used += if fits { u64::from(charge.cost) } else { 0 };
                     prop_assert_eq!(outcome.found.first().state.used(&policy, at), used);
                 }
-                let grant = applied.grants[0];
+                let grant = applied.grants[0].unwrap();
                 let left = u64::from(limit) - used;
                 prop_assert_eq!(u64::from(grant.units), u64::from(units).min(left / 8));
                 used += u64::from(grant.units);
@@ -177,7 +172,7 @@ async fn a_sliding_counter_is_granted_an_eighth_of_what_both_windows_leave() {
     for _ in 0..2 {
         let applied = by_ledger(&mut database, batch, &Clock::Manual(clock.clone())).await;
         assert!(applied.answers[0].as_ref().unwrap().is_admitted());
-        units.push(applied.grants[0].units);
+        units.push(applied.grants[0].unwrap().units);
         clock.advance(Duration::from_secs(90));
     }
     // 60 are left, then half of 47 counts beside 40: 36.5 are left.

@@ -1,0 +1,175 @@
+//! Units that were charged and not used go back, and refusals are counted that nobody was asked for.
+
+use std::collections::HashSet;
+
+use super::backend::RecordBackend;
+use super::page::{Of, Page};
+use super::{RecordChange, Records, conflict, feed, names, tries};
+use crate::clock::Clock;
+use crate::limit::algorithm::Taken;
+use crate::store::engine::{Attempts, Freed};
+use crate::store::memory::Place;
+use crate::store::{GiveBack, Part, StoreError};
+
+/// So many places change together, of which others are told.
+const CHANGED_TOGETHER: usize = 32;
+/// What the name of a block's counter ends with, behind that of its policy's.
+const OF_BLOCK: &str = ";block";
+
+/// Gives units back, and tells others where something was refused since.
+pub(super) async fn give_back<R: Records>(
+    backend: &mut RecordBackend<R>,
+    units: &[GiveBack],
+    clock: &Clock,
+) -> Result<(), StoreError> {
+    let mut left: Vec<&GiveBack> = units.iter().collect();
+    for _ in tries() {
+        let asked: Vec<_> = left
+            .iter()
+            .map(|back| (&back.part, Of::Window(window_of(back))))
+            .collect();
+        let mut page = backend.read(&asked, clock).await?;
+        if backend.is_lost {
+            // They would be those of others.
+            return Ok(());
+        }
+        let mut changes = Changes::default();
+        for back in &left {
+            page.rows.give_back(back, page.at);
+        }
+        for back in &left {
+            changes.add(back, &page);
+        }
+        changes.tell(&page)?;
+        let made = backend.make(&changes.changes).await;
+        let made: Result<Vec<_>, _> = made.into_iter().collect();
+        let made = made?;
+        let is_left = |back: &GiveBack| {
+            let name = names::of_place(&place_of(back));
+            let mut changes = changes.changes.iter().zip(&made);
+            changes
+                .any(|(change, made)| !made && change.writes.iter().any(|write| write.key == name))
+        };
+        left.retain(|back| is_left(back));
+        if left.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(conflict())
+}
+
+/// Counts what was refused without asking, where it is still counted.
+pub(super) async fn count_refused<R: Records>(
+    backend: &mut RecordBackend<R>,
+    attempts: &[Attempts],
+) -> Result<(), StoreError> {
+    let place = |of: &Attempts| Place {
+        part: of.part.clone(),
+        window_start: of.window_start.unix_millis(),
+    };
+    let mut left: Vec<&Attempts> = attempts.iter().collect();
+    for _ in tries() {
+        let asked: Vec<_> = left
+            .iter()
+            .map(|of| (&of.part, Of::Window(of.window_start.unix_millis())))
+            .collect();
+        let mut page = backend.read(&asked, &Clock::System).await?;
+        for of in &left {
+            page.rows.count_refused(of, &place(of));
+        }
+        let mut seen = HashSet::new();
+        let writes = left.iter().filter_map(|of| {
+            let write = page.write(&place(of))?;
+            seen.insert(write.key.clone()).then_some(write)
+        });
+        let changes: Vec<_> = writes
+            .map(|write| RecordChange {
+                writes: vec![write],
+            })
+            .collect();
+        let made = backend.make(&changes).await;
+        let made: Result<Vec<_>, _> = made.into_iter().collect();
+        let made = made?;
+        left.retain(|of| {
+            let name = names::of_place(&place(of));
+            let mut changes = changes.iter().zip(&made);
+            changes.any(|(change, made)| !made && change.writes[0].key == name)
+        });
+        if left.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(conflict())
+}
+
+/// What is to be changed: each place for itself, and together those of which others are told.
+#[derive(Default)]
+struct Changes {
+    changes: Vec<RecordChange>,
+    told: Vec<RecordChange>,
+    freed: Vec<Freed>,
+    seen: HashSet<String>,
+}
+
+impl Changes {
+    fn add(&mut self, back: &GiveBack, page: &Page) {
+        let place = place_of(back);
+        let Some(write) = page.write(&place) else {
+            return;
+        };
+        if !self.seen.insert(write.key.clone()) {
+            return;
+        }
+        let change = RecordChange {
+            writes: vec![write],
+        };
+        if page.rows.has_refused(&place) && self.told.len() < CHANGED_TOGETHER {
+            self.told.push(change);
+            self.freed.push(freed(&back.part));
+        } else {
+            self.changes.push(change);
+        }
+    }
+
+    fn tell(&mut self, page: &Page) -> Result<(), StoreError> {
+        let writes: Vec<_> = self
+            .told
+            .drain(..)
+            .flat_map(|change| change.writes)
+            .collect();
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut change = RecordChange { writes };
+        let head = page.value(names::CHANGES);
+        feed::tell(&mut change, head, &self.freed, page.at)?;
+        self.changes.push(change);
+        Ok(())
+    }
+}
+
+fn place_of(back: &GiveBack) -> Place {
+    Place {
+        part: back.part.clone(),
+        window_start: window_of(back),
+    }
+}
+
+fn window_of(back: &GiveBack) -> i64 {
+    match back.from {
+        Taken::Window { start, .. } => start.unix_millis(),
+        _ => 0,
+    }
+}
+
+/// A block is one of its policy's keys.
+fn freed(part: &Part) -> Freed {
+    let counter = &*part.rule.counter;
+    let key = part.key.as_str();
+    Freed::Keys {
+        counter: counter.strip_suffix(OF_BLOCK).unwrap_or(counter).to_owned(),
+        first: key.to_owned(),
+        last: key.to_owned(),
+        is_reset: false,
+    }
+}
