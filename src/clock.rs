@@ -12,7 +12,7 @@ pub(crate) enum Clock {
     /// That of a server which decides.
     #[cfg(feature = "_engine")]
     #[cfg_attr(
-        not(any(test, feature = "postgres", feature = "redis")),
+        not(any(test, feature = "postgres", feature = "records", feature = "redis")),
         expect(dead_code, reason = "no store of this build has a server")
     )]
     Server(ServerClock),
@@ -116,7 +116,7 @@ mod server {
     impl ServerClock {
         /// The clock of a server that was not heard yet: until then the system's stands in.
         #[cfg_attr(
-            not(any(test, feature = "postgres", feature = "redis")),
+            not(any(test, feature = "postgres", feature = "records", feature = "redis")),
             expect(dead_code, reason = "no store of this build has a server")
         )]
         pub(crate) fn new() -> Self {
@@ -129,7 +129,7 @@ mod server {
 
         /// Notes what an answer told, and when its question was sent.
         #[cfg_attr(
-            not(any(test, feature = "postgres", feature = "redis")),
+            not(any(test, feature = "postgres", feature = "records", feature = "redis")),
             expect(dead_code, reason = "no store of this build has a server")
         )]
         pub(crate) fn heard(&self, sent: Instant, at: Timestamp) {

@@ -252,7 +252,7 @@ impl Outcome {
         self.found.iter().filter(|found| !found.state.is_block())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn is_admitted(&self) -> bool {
         self.found.iter().all(|found| found.fits)
     }

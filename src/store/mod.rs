@@ -31,8 +31,9 @@ mod sqlite;
 mod store_clock;
 mod store_error;
 mod store_health;
-#[cfg(test)]
-mod suite;
+#[cfg(any(test, feature = "test-util"))]
+#[doc(hidden)]
+pub mod suite;
 #[cfg(feature = "sqlite")]
 mod usage;
 

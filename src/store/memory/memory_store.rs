@@ -207,11 +207,11 @@ mod tests {
 
     use super::*;
     use crate::limit::{Key, Policy};
-    use crate::store::suite::{Subject, charge_of, contract_suite};
+    use crate::store::suite::{Subject, charge_of};
 
     const NOW: Timestamp = Timestamp::from_unix_millis(0);
 
-    contract_suite!(Subject::new(async |clock| (
+    crate::__store_suite!(Subject::new(async |clock| (
         MemoryStore::new().clock(&clock),
         ()
     )));

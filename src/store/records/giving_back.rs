@@ -33,20 +33,20 @@ pub(super) async fn give_back<R: Records>(
             // They would be those of others.
             return Ok(());
         }
-        let mut changes = Changes::default();
+        let mut writes = Writes::default();
         for back in &left {
             page.rows.give_back(back, page.at);
         }
         for back in &left {
-            changes.add(back, &page);
+            writes.add(back, &page);
         }
-        changes.tell(&page)?;
-        let made = backend.make(&changes.changes).await;
+        let changes = writes.told(&page)?;
+        let made = backend.make(&changes).await;
         let made: Result<Vec<_>, _> = made.into_iter().collect();
         let made = made?;
         let is_left = |back: &GiveBack| {
             let name = names::of_place(&place_of(back));
-            let mut changes = changes.changes.iter().zip(&made);
+            let mut changes = changes.iter().zip(&made);
             changes
                 .any(|(change, made)| !made && change.writes.iter().any(|write| write.key == name))
         };
@@ -104,14 +104,14 @@ pub(super) async fn count_refused<R: Records>(
 
 /// What is to be changed: each place for itself, and together those of which others are told.
 #[derive(Default)]
-struct Changes {
-    changes: Vec<RecordChange>,
+struct Writes {
+    apart: Vec<RecordChange>,
     told: Vec<RecordChange>,
     freed: Vec<Freed>,
     seen: HashSet<String>,
 }
 
-impl Changes {
+impl Writes {
     fn add(&mut self, back: &GiveBack, page: &Page) {
         let place = place_of(back);
         let Some(write) = page.write(&place) else {
@@ -127,24 +127,25 @@ impl Changes {
             self.told.push(change);
             self.freed.push(freed(&back.part));
         } else {
-            self.changes.push(change);
+            self.apart.push(change);
         }
     }
 
-    fn tell(&mut self, page: &Page) -> Result<(), StoreError> {
+    /// All changes, with what others are told.
+    fn told(mut self, page: &Page) -> Result<Vec<RecordChange>, StoreError> {
         let writes: Vec<_> = self
             .told
             .drain(..)
             .flat_map(|change| change.writes)
             .collect();
         if writes.is_empty() {
-            return Ok(());
+            return Ok(self.apart);
         }
         let mut change = RecordChange { writes };
         let head = page.value(names::CHANGES);
         feed::tell(&mut change, head, &self.freed, page.at)?;
-        self.changes.push(change);
-        Ok(())
+        self.apart.push(change);
+        Ok(self.apart)
     }
 }
 

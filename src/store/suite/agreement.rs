@@ -117,7 +117,7 @@ fn told(decision: &Decision) -> Vec<(bool, u32, u64, Duration, Option<Duration>)
     verdicts.collect()
 }
 
-pub(in crate::store) fn it_answers_as_this_processs_memory_does(subject: &Subject) {
+pub fn it_answers_as_this_processs_memory_does(subject: &Subject) {
     let reference = Subject::new(async |clock| (MemoryStore::new().clock(&clock), ()));
     let case = Cell::new(5_000);
     let limits = proptest::collection::vec((number(), window()), KINDS);

@@ -79,7 +79,7 @@ fn tells_the_same(one: &[Told], other: &[Told]) -> bool {
 }
 
 /// A store that asks for every unit tells the same.
-pub(in crate::store) fn what_is_charged_ahead_changes_no_answer(subject: &Subject) {
+pub fn what_is_charged_ahead_changes_no_answer(subject: &Subject) {
     let reference = Subject::new(async |clock| (MemoryStore::new().clock(&clock), ()));
     let case = Cell::new(0);
     let limits = (8..300_u32, 8..300_u32, 8..300_u32);

@@ -6,7 +6,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub(in crate::store) fn a_refused_request_is_not_recorded_by_a_sliding_window(subject: &Subject) {
+pub fn a_refused_request_is_not_recorded_by_a_sliding_window(subject: &Subject) {
     let policy = Policy::sliding(10, 60);
     let passed = (0..600).filter(|second| {
         subject.at(second * 1_000);
@@ -17,7 +17,7 @@ pub(in crate::store) fn a_refused_request_is_not_recorded_by_a_sliding_window(su
     assert_eq!(refused.attempts(), refused.used());
 }
 
-pub(in crate::store) fn many_units_in_one_millisecond_are_one_event(subject: &Subject) {
+pub fn many_units_in_one_millisecond_are_one_event(subject: &Subject) {
     let policy = Policy::sliding(100, 60);
     for _ in 0..10 {
         assert!(subject.is_admitted(&policy, &alice(), 7));
@@ -32,7 +32,7 @@ pub(in crate::store) fn many_units_in_one_millisecond_are_one_event(subject: &Su
     subject.sweeps(1);
 }
 
-pub(in crate::store) fn trimming_and_sweeping_change_no_answer(subject: &Subject) {
+pub fn trimming_and_sweeping_change_no_answer(subject: &Subject) {
     let policy = Policy::sliding(40, 60);
     let mut model = Vec::new();
     for step in 0..1_500_i64 {
@@ -50,7 +50,7 @@ pub(in crate::store) fn trimming_and_sweeping_change_no_answer(subject: &Subject
     }
 }
 
-pub(in crate::store) fn calendar_quotas_begin_anew_with_the_calendar(subject: &Subject) {
+pub fn calendar_quotas_begin_anew_with_the_calendar(subject: &Subject) {
     // 2028-02-29T23:59:59.999Z, the end of an hour, a day and a month.
     let end = 1_835_481_599_999;
     for policy in [Policy::hourly(1), Policy::daily(1), Policy::monthly(1)] {
@@ -76,7 +76,7 @@ pub(in crate::store) fn calendar_quotas_begin_anew_with_the_calendar(subject: &S
     );
 }
 
-pub(in crate::store) fn a_bucket_lets_a_burst_pass_and_then_its_rate(subject: &Subject) {
+pub fn a_bucket_lets_a_burst_pass_and_then_its_rate(subject: &Subject) {
     let policy = Policy::token_bucket(10, 1).burst(50);
     let admitted = (0..80).filter(|_| subject.is_admitted(&policy, &alice(), 1));
     assert_eq!(admitted.count(), 50);
@@ -93,7 +93,7 @@ pub(in crate::store) fn a_bucket_lets_a_burst_pass_and_then_its_rate(subject: &S
     assert_eq!((rested.is_allowed(), rested.remaining()), (true, 0));
 }
 
-pub(in crate::store) fn a_bucket_keeps_its_usage_when_its_rate_changes(subject: &Subject) {
+pub fn a_bucket_keeps_its_usage_when_its_rate_changes(subject: &Subject) {
     let of = |rate: u32| Policy::token_bucket(rate, 60).burst(100).name("p");
     assert!(subject.is_admitted(&of(10), &alice(), 80));
     assert_eq!(subject.look(&of(60), &alice(), 1).used(), 80);
@@ -105,7 +105,7 @@ pub(in crate::store) fn a_bucket_keeps_its_usage_when_its_rate_changes(subject: 
     assert_eq!(subject.look(&of(10), &alice(), 1).used(), 70);
 }
 
-pub(in crate::store) fn each_rate_drains_a_bucket_for_itself(subject: &Subject) {
+pub fn each_rate_drains_a_bucket_for_itself(subject: &Subject) {
     let of = |rate: u32| Policy::token_bucket(rate, 60).burst(100).name("p");
     assert!(subject.is_admitted(&of(100), &alice(), 100));
     subject.at(60_000);
@@ -119,7 +119,7 @@ pub(in crate::store) fn each_rate_drains_a_bucket_for_itself(subject: &Subject) 
     assert_eq!(answers.collect::<Vec<_>>(), [false, true]);
 }
 
-pub(in crate::store) fn a_sliding_counter_weighs_the_window_before(subject: &Subject) {
+pub fn a_sliding_counter_weighs_the_window_before(subject: &Subject) {
     let policy = Policy::sliding_counter(10, 60);
     assert!(subject.is_admitted(&policy, &alice(), 8));
     // A quarter of the next window is gone: three quarters of 8 are 6.
@@ -136,7 +136,7 @@ pub(in crate::store) fn a_sliding_counter_weighs_the_window_before(subject: &Sub
     assert_eq!(subject.look(&policy, &alice(), 1).used(), 0);
 }
 
-pub(in crate::store) fn a_cost_above_the_limit_is_refused_without_a_promise(subject: &Subject) {
+pub fn a_cost_above_the_limit_is_refused_without_a_promise(subject: &Subject) {
     for policy in one_of_each(10) {
         let refused = subject.charge(&policy, &alice(), 11);
         assert!(refused.is_denied(), "{policy}");
@@ -145,7 +145,7 @@ pub(in crate::store) fn a_cost_above_the_limit_is_refused_without_a_promise(subj
     }
 }
 
-pub(in crate::store) fn a_cost_of_zero_looks(subject: &Subject) {
+pub fn a_cost_of_zero_looks(subject: &Subject) {
     for policy in one_of_each(2) {
         let full = subject.charge(&policy, &alice(), 2);
         assert_eq!(full.remaining(), 0, "{policy}");

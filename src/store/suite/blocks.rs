@@ -9,7 +9,7 @@ fn blocking(limit: u32) -> [Policy; 5] {
     one_of_each(limit).map(|policy| policy.block_for(10 * MINUTE))
 }
 
-pub(in crate::store) fn a_refused_key_is_blocked_for_as_long_as_its_policy_says(subject: &Subject) {
+pub fn a_refused_key_is_blocked_for_as_long_as_its_policy_says(subject: &Subject) {
     for policy in &blocking(2)[..4] {
         subject.at(0);
         let key = Key::new("blocked", policy.as_name());
@@ -32,7 +32,7 @@ pub(in crate::store) fn a_refused_key_is_blocked_for_as_long_as_its_policy_says(
     }
 }
 
-pub(in crate::store) fn asking_again_does_not_make_a_block_longer(subject: &Subject) {
+pub fn asking_again_does_not_make_a_block_longer(subject: &Subject) {
     for policy in &blocking(1)[..4] {
         let key = Key::new("hammer", policy.as_name());
         subject.at(0);
@@ -47,7 +47,7 @@ pub(in crate::store) fn asking_again_does_not_make_a_block_longer(subject: &Subj
     }
 }
 
-pub(in crate::store) fn a_block_may_need_several_refusals_in_a_row(subject: &Subject) {
+pub fn a_block_may_need_several_refusals_in_a_row(subject: &Subject) {
     let policy = Policy::sliding(1, 1).name("three").block_after(3, MINUTE);
     let key = alice();
     let refuse = |times: u32| {
@@ -71,7 +71,7 @@ pub(in crate::store) fn a_block_may_need_several_refusals_in_a_row(subject: &Sub
     refuse(2);
 }
 
-pub(in crate::store) fn a_window_without_a_refusal_ends_the_row(subject: &Subject) {
+pub fn a_window_without_a_refusal_ends_the_row(subject: &Subject) {
     let policy = Policy::fixed(5, 60).name("row").block_after(2, MINUTE);
     assert!(subject.charge(&policy, &alice(), 6).is_denied());
     subject.at(60_000);
@@ -82,7 +82,7 @@ pub(in crate::store) fn a_window_without_a_refusal_ends_the_row(subject: &Subjec
     assert_eq!(refused.blocked_for(), Some(MINUTE));
 }
 
-pub(in crate::store) fn a_reset_ends_a_block(subject: &Subject) {
+pub fn a_reset_ends_a_block(subject: &Subject) {
     for policy in blocking(1) {
         let key = Key::new("user", policy.as_name());
         assert!(subject.is_admitted(&policy, &key, 1), "{policy}");
@@ -101,7 +101,7 @@ pub(in crate::store) fn a_reset_ends_a_block(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn a_blocked_key_uses_nothing_of_other_policies(subject: &Subject) {
+pub fn a_blocked_key_uses_nothing_of_other_policies(subject: &Subject) {
     let [blocking, ..] = blocking(1);
     let wide = Policy::sliding(100, 3_600).name("wide");
     let parts = [(&wide, &alice()), (&blocking, &alice())];
@@ -121,7 +121,7 @@ pub(in crate::store) fn a_blocked_key_uses_nothing_of_other_policies(subject: &S
     assert!(subject.charge_all(&parts, 1).is_allowed());
 }
 
-pub(in crate::store) fn a_refusal_by_another_policy_blocks_nothing(subject: &Subject) {
+pub fn a_refusal_by_another_policy_blocks_nothing(subject: &Subject) {
     let [blocking, ..] = blocking(10);
     let narrow = Policy::sliding(1, 60).name("narrow");
     let parts = [(&narrow, &alice()), (&blocking, &alice())];
@@ -130,7 +130,7 @@ pub(in crate::store) fn a_refusal_by_another_policy_blocks_nothing(subject: &Sub
     assert!(subject.is_admitted(&blocking, &alice(), 1));
 }
 
-pub(in crate::store) fn a_block_outlasts_no_clock_that_steps_back(subject: &Subject) {
+pub fn a_block_outlasts_no_clock_that_steps_back(subject: &Subject) {
     let [policy, ..] = blocking(1);
     subject.at(3_600_000);
     assert!(subject.is_admitted(&policy, &alice(), 1));
@@ -145,7 +145,7 @@ pub(in crate::store) fn a_block_outlasts_no_clock_that_steps_back(subject: &Subj
     assert!(subject.is_admitted(&policy, &alice(), 1));
 }
 
-pub(in crate::store) fn a_block_waits_for_what_it_outlasts(subject: &Subject) {
+pub fn a_block_waits_for_what_it_outlasts(subject: &Subject) {
     // A short block does not promise what the window does not hold.
     let policy = Policy::sliding(1, 60)
         .name("short")

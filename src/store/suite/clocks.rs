@@ -12,7 +12,7 @@ fn fill(subject: &Subject, policy: &Policy) -> u32 {
     admitted
 }
 
-pub(in crate::store) fn a_clock_that_steps_locks_nobody_out(subject: &Subject) {
+pub fn a_clock_that_steps_locks_nobody_out(subject: &Subject) {
     for policy in &one_of_each(5)[..4] {
         subject.at(0);
         assert_eq!(fill(subject, policy), 5, "{policy}");
@@ -43,7 +43,7 @@ pub(in crate::store) fn a_clock_that_steps_locks_nobody_out(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn a_step_back_gives_no_more_than_one_quota(subject: &Subject) {
+pub fn a_step_back_gives_no_more_than_one_quota(subject: &Subject) {
     for policy in &one_of_each(5)[..4] {
         subject.at(HOUR);
         assert_eq!(fill(subject, policy), 5, "{policy}");
@@ -60,7 +60,7 @@ pub(in crate::store) fn a_step_back_gives_no_more_than_one_quota(subject: &Subje
     }
 }
 
-pub(in crate::store) fn a_step_back_revives_nothing_that_had_left(subject: &Subject) {
+pub fn a_step_back_revives_nothing_that_had_left(subject: &Subject) {
     let policy = Policy::sliding(100, 1);
     for second in 0..45 {
         subject.at(second * 1_000);

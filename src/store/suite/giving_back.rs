@@ -9,7 +9,7 @@ use super::properties::{policies, runner, with_limit};
 use super::*;
 use crate::limit::Algorithm;
 
-pub(in crate::store) fn what_was_used_already_is_charged_beyond_the_limit(subject: &Subject) {
+pub fn what_was_used_already_is_charged_beyond_the_limit(subject: &Subject) {
     for policy in one_of_each(10) {
         let key = Key::new("forced", policy.as_name());
         assert!(subject.is_admitted(&policy, &key, 8), "{policy}");
@@ -27,7 +27,7 @@ pub(in crate::store) fn what_was_used_already_is_charged_beyond_the_limit(subjec
     }
 }
 
-pub(in crate::store) fn what_is_given_back_can_be_used_again(subject: &Subject) {
+pub fn what_is_given_back_can_be_used_again(subject: &Subject) {
     for policy in one_of_each(3) {
         let key = Key::new("back", policy.as_name());
         assert!(subject.is_admitted(&policy, &key, 1), "{policy}");
@@ -41,7 +41,7 @@ pub(in crate::store) fn what_is_given_back_can_be_used_again(subject: &Subject) 
     }
 }
 
-pub(in crate::store) fn what_is_given_back_twice_is_never_below_zero(subject: &Subject) {
+pub fn what_is_given_back_twice_is_never_below_zero(subject: &Subject) {
     for policy in one_of_each(5) {
         let key = Key::new("twice", policy.as_name());
         let charged = subject.charge(&policy, &key, 2);
@@ -53,7 +53,7 @@ pub(in crate::store) fn what_is_given_back_twice_is_never_below_zero(subject: &S
     }
 }
 
-pub(in crate::store) fn nothing_goes_back_to_another_window(subject: &Subject) {
+pub fn nothing_goes_back_to_another_window(subject: &Subject) {
     for policy in one_of_each(5) {
         let key = Key::new("window", policy.as_name());
         subject.at(0);
@@ -72,7 +72,7 @@ pub(in crate::store) fn nothing_goes_back_to_another_window(subject: &Subject) {
     subject.at(0);
 }
 
-pub(in crate::store) fn nothing_goes_back_to_a_key_that_was_reset(subject: &Subject) {
+pub fn nothing_goes_back_to_a_key_that_was_reset(subject: &Subject) {
     for policy in one_of_each(5) {
         let key = Key::new("reset", policy.as_name());
         let charged = subject.charge(&policy, &key, 3);
@@ -85,7 +85,7 @@ pub(in crate::store) fn nothing_goes_back_to_a_key_that_was_reset(subject: &Subj
     }
 }
 
-pub(in crate::store) fn a_bucket_takes_back_no_more_than_is_still_there(subject: &Subject) {
+pub fn a_bucket_takes_back_no_more_than_is_still_there(subject: &Subject) {
     let policy = Policy::token_bucket(60, 60).burst(10);
     let key = alice();
     let charged = subject.charge(&policy, &key, 10);
@@ -97,9 +97,7 @@ pub(in crate::store) fn a_bucket_takes_back_no_more_than_is_still_there(subject:
 }
 
 /// Of an exact sliding window an event has no epoch.
-pub(in crate::store) fn nothing_goes_back_to_a_key_that_was_reset_in_the_same_millisecond(
-    subject: &Subject,
-) {
+pub fn nothing_goes_back_to_a_key_that_was_reset_in_the_same_millisecond(subject: &Subject) {
     let policies = one_of_each(5).into_iter();
     for policy in policies.filter(|policy| policy.algorithm() != Algorithm::SlidingWindow) {
         let key = Key::new("at once", policy.as_name());
@@ -111,9 +109,7 @@ pub(in crate::store) fn nothing_goes_back_to_a_key_that_was_reset_in_the_same_mi
     }
 }
 
-pub(in crate::store) fn a_bucket_takes_nothing_back_from_ahead_of_a_clock_that_stepped_back(
-    subject: &Subject,
-) {
+pub fn a_bucket_takes_nothing_back_from_ahead_of_a_clock_that_stepped_back(subject: &Subject) {
     let policy = Policy::token_bucket(60, 60);
     let key = alice();
     subject.at(1_000_000);
@@ -130,7 +126,7 @@ pub(in crate::store) fn a_bucket_takes_nothing_back_from_ahead_of_a_clock_that_s
     }
 }
 
-pub(in crate::store) fn what_was_reset_stays_until_it_expires_and_no_longer(subject: &Subject) {
+pub fn what_was_reset_stays_until_it_expires_and_no_longer(subject: &Subject) {
     for policy in [
         Policy::fixed(5, 60),
         Policy::sliding_counter(5, 60),
@@ -147,7 +143,7 @@ pub(in crate::store) fn what_was_reset_stays_until_it_expires_and_no_longer(subj
 
 /// Charges and refunds at random: what is admitted then is what would be if the refunded charges had never been. A bucket may be
 /// stricter, since it does not know what of its usage has drained.
-pub(in crate::store) fn giving_back_is_as_if_it_had_never_been_charged(subject: &Subject) {
+pub fn giving_back_is_as_if_it_had_never_been_charged(subject: &Subject) {
     let case = Cell::new(3_000);
     let kinds = policies(0).len();
     let steps = |longest_wait: i64| {

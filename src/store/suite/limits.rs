@@ -43,7 +43,7 @@ impl Subject {
     }
 }
 
-pub(in crate::store) fn a_limit_that_is_set_holds_from_the_next_charge_on(subject: &Subject) {
+pub fn a_limit_that_is_set_holds_from_the_next_charge_on(subject: &Subject) {
     for policy in &one_of_each(3) {
         let (key, other) = (alice(), Key::new("user", "bob"));
         assert!(subject.is_admitted(policy, &key, 3), "{policy}");
@@ -66,7 +66,7 @@ pub(in crate::store) fn a_limit_that_is_set_holds_from_the_next_charge_on(subjec
     }
 }
 
-pub(in crate::store) fn a_blocked_key_and_an_exempt_one_are_the_two_ends(subject: &Subject) {
+pub fn a_blocked_key_and_an_exempt_one_are_the_two_ends(subject: &Subject) {
     for policy in &one_of_each(2) {
         let (blocked, exempt) = (Key::new("user", "bad"), Key::new("user", "good"));
         assert!(subject.is_admitted(policy, &exempt, 2), "{policy}");
@@ -95,7 +95,7 @@ pub(in crate::store) fn a_blocked_key_and_an_exempt_one_are_the_two_ends(subject
     }
 }
 
-pub(in crate::store) fn an_exempt_key_passes_a_block(subject: &Subject) {
+pub fn an_exempt_key_passes_a_block(subject: &Subject) {
     for policy in &one_of_each(1).map(|policy| policy.block_for(10 * MINUTE)) {
         let key = alice();
         assert!(subject.is_admitted(policy, &key, 1), "{policy}");
@@ -111,7 +111,7 @@ pub(in crate::store) fn an_exempt_key_passes_a_block(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn the_limit_of_a_policy_is_for_keys_without_their_own(subject: &Subject) {
+pub fn the_limit_of_a_policy_is_for_keys_without_their_own(subject: &Subject) {
     for policy in &one_of_each(3) {
         let (own, other) = (alice(), Key::new("user", "bob"));
         subject.set_limit(policy, None, Some(Limit::of(7)));
@@ -125,7 +125,7 @@ pub(in crate::store) fn the_limit_of_a_policy_is_for_keys_without_their_own(subj
     }
 }
 
-pub(in crate::store) fn a_limit_ends_when_it_says(subject: &Subject) {
+pub fn a_limit_ends_when_it_says(subject: &Subject) {
     for policy in &one_of_each(2) {
         subject.at(0);
         let key = alice();
@@ -156,7 +156,7 @@ pub(in crate::store) fn a_limit_ends_when_it_says(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn a_wait_outlasts_a_block_and_what_it_leaves(subject: &Subject) {
+pub fn a_wait_outlasts_a_block_and_what_it_leaves(subject: &Subject) {
     let policy = Policy::sliding(2, 60).name("both");
     let key = alice();
     assert!(subject.is_admitted(&policy, &key, 1));
@@ -171,7 +171,7 @@ pub(in crate::store) fn a_wait_outlasts_a_block_and_what_it_leaves(subject: &Sub
     }
 }
 
-pub(in crate::store) fn limits_of_several_policies_are_told_apart(subject: &Subject) {
+pub fn limits_of_several_policies_are_told_apart(subject: &Subject) {
     let (calls, bytes) = (minute("calls", 5), Policy::sliding(5, 60).name("bytes"));
     let key = alice();
     subject.set_limit(&bytes, Some(&key), Some(Limit::of(1)));
@@ -186,7 +186,7 @@ pub(in crate::store) fn limits_of_several_policies_are_told_apart(subject: &Subj
     assert_eq!(subject.look(&calls, &key, 1).used(), 1, "all or nothing");
 }
 
-pub(in crate::store) fn a_limit_outlasts_a_change_of_the_window(subject: &Subject) {
+pub fn a_limit_outlasts_a_change_of_the_window(subject: &Subject) {
     let key = alice();
     subject.set_limit(&minute("api", 5), Some(&key), Some(Limit::BLOCKED));
     for policy in [
@@ -201,7 +201,7 @@ pub(in crate::store) fn a_limit_outlasts_a_change_of_the_window(subject: &Subjec
     assert!(subject.is_admitted(&other, &key, 1), "it is another name");
 }
 
-pub(in crate::store) fn limits_are_listed_a_page_at_a_time(subject: &Subject) {
+pub fn limits_are_listed_a_page_at_a_time(subject: &Subject) {
     let policy = minute("listed", 5);
     let key = |n: u32| Key::new("user", format!("{n:02}|%"));
     subject.set_limit(&policy, None, Some(Limit::of(9)));
@@ -241,7 +241,7 @@ pub(in crate::store) fn limits_are_listed_a_page_at_a_time(subject: &Subject) {
     assert!(of_key[0].limit().is_blocked());
 }
 
-pub(in crate::store) fn a_sweep_deletes_limits_that_have_ended_and_no_others(subject: &Subject) {
+pub fn a_sweep_deletes_limits_that_have_ended_and_no_others(subject: &Subject) {
     let policy = minute("swept", 5);
     let (short, long, endless) = (Key::new("k", 1), Key::new("k", 2), Key::new("k", 3));
     let limit = |millis| Some(Limit::of(1).ends_after(Duration::from_millis(millis)));
@@ -264,7 +264,7 @@ pub(in crate::store) fn a_sweep_deletes_limits_that_have_ended_and_no_others(sub
     assert_eq!(keys, [Some(long), Some(endless)]);
 }
 
-pub(in crate::store) fn a_reset_leaves_limits(subject: &Subject) {
+pub fn a_reset_leaves_limits(subject: &Subject) {
     let policy = minute("reset", 5);
     subject.set_limit(&policy, Some(&alice()), Some(Limit::of(1)));
     assert!(subject.is_admitted(&policy, &alice(), 1));
@@ -284,7 +284,7 @@ fn steps(longest_wait: i64) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A key under a limit that is set decides like a policy of that limit; and a wait that is told is never too short.
-pub(in crate::store) fn limits_that_are_set_decide_like_a_model(subject: &Subject) {
+pub fn limits_that_are_set_decide_like_a_model(subject: &Subject) {
     let case = Cell::new(1_000);
     let kinds = policies(0).len();
     let input = (0..kinds).prop_flat_map(|kind| (Just(kind), steps(policies(0)[kind].1)));

@@ -1,4 +1,12 @@
 //! The suite that every store must pass.
+//!
+//! `store_suite!` has it test anybody's store.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_imports,
+    reason = "they are tests, and a test that fails panics"
+)]
 
 mod agreement;
 mod ahead;
@@ -12,12 +20,13 @@ mod properties;
 mod several;
 mod windows;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-pub(super) use self::{
+pub use self::{
     agreement::*, ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*,
     properties::*, several::*, windows::*,
 };
@@ -29,15 +38,15 @@ use crate::limit::few::Few;
 use crate::limit::{Decision, Key, Policy, Timestamp, Verdict};
 
 /// Runs so many cases of a property.
-#[cfg(feature = "redis")]
-pub(super) fn runner_of(cases: u32) -> proptest::test_runner::TestRunner {
+#[cfg(all(test, feature = "redis"))]
+pub(in crate::store) fn runner_of(cases: u32) -> proptest::test_runner::TestRunner {
     properties::runner(cases)
 }
 
-pub(super) const NOON: i64 = 3_567_225_600_000;
+pub(in crate::store) const NOON: i64 = 3_567_225_600_000;
 
 /// A store under test, on a clock that stands still.
-pub(super) struct Subject {
+pub struct Subject {
     pub(super) store: Handle,
     pub(super) clock: ManualClock,
     runtime: Runtime,
@@ -47,10 +56,16 @@ pub(super) struct Subject {
     _keep: Box<dyn Send>,
 }
 
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Subject {
-    pub(super) fn new<S: Store, K: Send + 'static>(
-        open: impl AsyncFnOnce(ManualClock) -> (S, K),
-    ) -> Self {
+    pub fn new<S: Store, K: Send + 'static>(open: impl AsyncFnOnce(ManualClock) -> (S, K)) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -68,8 +83,8 @@ impl Subject {
     }
 
     /// A store that has nothing to sweep: what has expired goes by itself.
-    #[cfg(feature = "redis")]
-    pub(super) fn expiring(self) -> Self {
+    #[must_use]
+    pub fn expiring(self) -> Self {
         Self {
             expires_by_itself: true,
             ..self
@@ -177,7 +192,7 @@ impl Subject {
     }
 }
 
-pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
+pub(in crate::store) fn part_of(policy: &Policy, key: &Key) -> Part {
     let rule = Rule::new(
         policy.counter_name(),
         policy.as_name().to_owned(),
@@ -189,7 +204,7 @@ pub(super) fn part_of(policy: &Policy, key: &Key) -> Part {
     }
 }
 
-pub(super) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
+pub(in crate::store) fn charge_of(parts: &[(&Policy, &Key)], cost: u32) -> Charge {
     let parts = parts.iter().map(|(policy, key)| part_of(policy, key));
     Charge::new(Few::collect(parts).unwrap(), cost)
 }
@@ -222,10 +237,48 @@ fn alice() -> Key {
     Key::new("user", "alice")
 }
 
-/// Makes a test of each function of the suite, for the store that `$subject` opens.
-macro_rules! contract_suite {
+/// Makes a test of each thing that a [`Store`](crate::Store) promises, with the feature `test-util`: some seventy, among them races,
+/// properties against a model that keeps every timestamp, and random charges that this crate's memory store must answer alike.
+///
+/// It takes a closure that opens a new, empty store on a clock, and returns it with what must outlive it: a temporary
+/// folder, or `()`. Several run at once, so each needs counters of its own.
+///
+/// ```
+/// # #[cfg(feature = "test-util")]
+/// mod our_store {
+///     use tollgate::MemoryStore;
+///
+///     tollgate::store_suite!(async |clock| (MemoryStore::new().clock(&clock), ()));
+/// }
+/// ```
+///
+/// The clock stands in the year 2083, so that nothing which goes by the time of day takes what has been stored for old. A database that
+/// deletes what has expired by itself, before a sweep counts it, says so:
+///
+/// ```
+/// # #[cfg(feature = "test-util")]
+/// # mod our_store {
+/// # use tollgate::MemoryStore;
+/// tollgate::store_suite!(expires_by_itself, async |clock| (MemoryStore::new().clock(&clock), ()));
+/// # }
+/// ```
+#[cfg(feature = "test-util")]
+#[macro_export]
+macro_rules! store_suite {
+    (expires_by_itself, $open:expr) => {
+        $crate::__store_suite!($crate::__suite::Subject::new($open).expiring());
+    };
+    ($open:expr) => {
+        $crate::__store_suite!($crate::__suite::Subject::new($open));
+    };
+}
+
+/// Makes a test of each function of the suite, or of some, for the store that `$subject` opens.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __store_suite {
     ($subject:expr) => {
-        $crate::store::suite::contract_suite!($subject;
+        $crate::__store_suite!($subject;
             exactly_the_limit_passes_of_many_tasks,
             a_refused_cost_leaves_what_is_left,
             looking_uses_nothing_and_creates_nothing,
@@ -297,8 +350,7 @@ macro_rules! contract_suite {
     ($subject:expr; $($test:ident,)*) => { $(
         #[test]
         fn $test() {
-            $crate::store::suite::$test(&$subject);
+            $crate::__suite::$test(&$subject);
         }
     )* };
 }
-pub(super) use contract_suite;

@@ -67,7 +67,7 @@ pub(super) fn with_limit(policy: &Policy, limit: u32) -> Policy {
 }
 
 /// Admitted alike; let in at the exact wait and not a millisecond before; and what a look says is what a charge finds.
-pub(in crate::store) fn each_algorithm_decides_like_its_model(subject: &Subject) {
+pub fn each_algorithm_decides_like_its_model(subject: &Subject) {
     let case = Cell::new(0);
     let kinds = policies(0).len();
     let input = (0..kinds).prop_flat_map(|kind| (Just(kind), steps(policies(0)[kind].1)));
@@ -126,7 +126,7 @@ pub(in crate::store) fn each_algorithm_decides_like_its_model(subject: &Subject)
 }
 
 /// All or nothing: admitted when every model has room, and then charged to all of them.
-pub(in crate::store) fn several_policies_decide_like_their_models(subject: &Subject) {
+pub fn several_policies_decide_like_their_models(subject: &Subject) {
     let case = Cell::new(1_000);
     let charges = proptest::collection::vec((0_i64..900, 1..512_usize, 0..2_u8, 1..4_u32), 1..40);
     let result = runner(30).run(&charges, |charges| {
@@ -175,7 +175,7 @@ pub(in crate::store) fn several_policies_decide_like_their_models(subject: &Subj
 }
 
 /// The store answers a batch as a model answers one charge after another.
-pub(in crate::store) fn a_batch_is_answered_like_a_sequence(subject: &Subject) {
+pub fn a_batch_is_answered_like_a_sequence(subject: &Subject) {
     let case = Cell::new(2_000);
     let batches = proptest::collection::vec(
         (

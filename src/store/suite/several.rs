@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(in crate::store) fn a_refused_policy_uses_nothing_of_the_others(subject: &Subject) {
+pub fn a_refused_policy_uses_nothing_of_the_others(subject: &Subject) {
     for other in one_of_each(30) {
         let narrow = Policy::sliding(10, 60).name("narrow");
         let key = Key::new("other", other.as_name());
@@ -26,7 +26,7 @@ pub(in crate::store) fn a_refused_policy_uses_nothing_of_the_others(subject: &Su
     }
 }
 
-pub(in crate::store) fn several_policies_wait_for_the_slowest(subject: &Subject) {
+pub fn several_policies_wait_for_the_slowest(subject: &Subject) {
     let [minute, hour] = [("minute", 60), ("hour", 3_600)]
         .map(|(name, seconds)| Policy::sliding(2, seconds).name(name));
     let parts = [(&minute, &alice()), (&hour, &alice())];
@@ -42,7 +42,7 @@ pub(in crate::store) fn several_policies_wait_for_the_slowest(subject: &Subject)
     assert!(subject.charge_all(&parts, 1).is_allowed());
 }
 
-pub(in crate::store) fn several_policies_may_have_keys_of_their_own(subject: &Subject) {
+pub fn several_policies_may_have_keys_of_their_own(subject: &Subject) {
     let by_address = Policy::fixed(2, 60).name("address");
     let by_account = Policy::sliding(3, 60).name("account");
     let account = Key::new("user", 1);
@@ -59,7 +59,7 @@ pub(in crate::store) fn several_policies_may_have_keys_of_their_own(subject: &Su
     assert_eq!(subject.look(&by_address, &Key::new("ip", 3), 1).used(), 0);
 }
 
-pub(in crate::store) fn exactly_the_limit_passes_of_several_policies(subject: &Subject) {
+pub fn exactly_the_limit_passes_of_several_policies(subject: &Subject) {
     let policies = one_of_each(20).map(|policy| {
         let name = format!("several-{}", policy.as_name());
         policy.name(&name)

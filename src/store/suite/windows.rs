@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(in crate::store) fn exactly_the_limit_passes_of_many_tasks(subject: &Subject) {
+pub fn exactly_the_limit_passes_of_many_tasks(subject: &Subject) {
     for policy in one_of_each(10) {
         let admitted = subject.runtime.block_on(async {
             let tasks: Vec<_> = (0..200)
@@ -25,7 +25,7 @@ pub(in crate::store) fn exactly_the_limit_passes_of_many_tasks(subject: &Subject
     assert_eq!((usage.used, usage.denied), (10, 190));
 }
 
-pub(in crate::store) fn a_refused_cost_leaves_what_is_left(subject: &Subject) {
+pub fn a_refused_cost_leaves_what_is_left(subject: &Subject) {
     for policy in one_of_each(10) {
         for used in 1..=8 {
             assert_eq!(subject.charge(&policy, &alice(), 1).used(), used);
@@ -41,7 +41,7 @@ pub(in crate::store) fn a_refused_cost_leaves_what_is_left(subject: &Subject) {
     assert_eq!((usage.used, usage.denied), (10, 6));
 }
 
-pub(in crate::store) fn looking_uses_nothing_and_creates_nothing(subject: &Subject) {
+pub fn looking_uses_nothing_and_creates_nothing(subject: &Subject) {
     for policy in one_of_each(5) {
         for _ in 0..3 {
             let look = subject.look(&policy, &alice(), 1);
@@ -52,7 +52,7 @@ pub(in crate::store) fn looking_uses_nothing_and_creates_nothing(subject: &Subje
     assert_eq!(subject.sweep(), 0, "there is no row to sweep");
 }
 
-pub(in crate::store) fn counters_and_keys_do_not_touch_each_other(subject: &Subject) {
+pub fn counters_and_keys_do_not_touch_each_other(subject: &Subject) {
     let keys = [
         Key::new("user", "a"),
         Key::new("user", "A"),
@@ -78,7 +78,7 @@ pub(in crate::store) fn counters_and_keys_do_not_touch_each_other(subject: &Subj
     }
 }
 
-pub(in crate::store) fn a_window_ends_at_its_boundary(subject: &Subject) {
+pub fn a_window_ends_at_its_boundary(subject: &Subject) {
     let policy = minute("p", 1);
     assert!(subject.is_admitted(&policy, &alice(), 1));
     subject.at(59_999);
@@ -88,7 +88,7 @@ pub(in crate::store) fn a_window_ends_at_its_boundary(subject: &Subject) {
     assert_eq!(subject.usage(&policy, &alice()).denied, 0);
 }
 
-pub(in crate::store) fn a_changed_limit_keeps_what_was_used(subject: &Subject) {
+pub fn a_changed_limit_keeps_what_was_used(subject: &Subject) {
     for (hundred, two_hundred, fifty) in one_of_each(100)
         .into_iter()
         .zip(one_of_each(200))
@@ -108,7 +108,7 @@ pub(in crate::store) fn a_changed_limit_keeps_what_was_used(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn extremes_are_refused_or_saturate(subject: &Subject) {
+pub fn extremes_are_refused_or_saturate(subject: &Subject) {
     let longest = Duration::from_hours(10 * 366 * 24);
     let of = |limit| {
         [
@@ -150,7 +150,7 @@ pub(in crate::store) fn extremes_are_refused_or_saturate(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn a_reset_is_seen_by_the_next_charge(subject: &Subject) {
+pub fn a_reset_is_seen_by_the_next_charge(subject: &Subject) {
     for policy in one_of_each(3) {
         let (one, other) = (policy.clone().name("p"), policy.name("q"));
         for policy in [&one, &other] {
@@ -173,7 +173,7 @@ pub(in crate::store) fn a_reset_is_seen_by_the_next_charge(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn everything_under_a_key_is_reset_and_nothing_beside_it(subject: &Subject) {
+pub fn everything_under_a_key_is_reset_and_nothing_beside_it(subject: &Subject) {
     let user = Key::new("user", 42);
     let under = [
         user.clone(),
@@ -204,7 +204,7 @@ pub(in crate::store) fn everything_under_a_key_is_reset_and_nothing_beside_it(su
     }
 }
 
-pub(in crate::store) fn a_whole_policy_is_reset_and_nothing_of_others(subject: &Subject) {
+pub fn a_whole_policy_is_reset_and_nothing_of_others(subject: &Subject) {
     let last = char::MAX.to_string();
     let keys = [
         Key::new("", ""),
@@ -243,7 +243,7 @@ pub(in crate::store) fn a_whole_policy_is_reset_and_nothing_of_others(subject: &
     }
 }
 
-pub(in crate::store) fn long_jobs_cover_every_page(subject: &Subject) {
+pub fn long_jobs_cover_every_page(subject: &Subject) {
     let key = |n: i32| Key::new("user", 42).and("item", n);
     let policies = one_of_each(5);
     for policy in &policies {
@@ -284,7 +284,7 @@ pub(in crate::store) fn long_jobs_cover_every_page(subject: &Subject) {
     }
 }
 
-pub(in crate::store) fn a_sweep_deletes_only_what_no_window_needs(subject: &Subject) {
+pub fn a_sweep_deletes_only_what_no_window_needs(subject: &Subject) {
     let hour = Policy::fixed(5, 3_600).name("hour");
     let minute = minute("minute", 5);
     for policy in [&minute, &hour] {
@@ -308,7 +308,7 @@ pub(in crate::store) fn a_sweep_deletes_only_what_no_window_needs(subject: &Subj
     );
 }
 
-pub(in crate::store) fn a_charge_that_nobody_waits_for_harms_no_other(subject: &Subject) {
+pub fn a_charge_that_nobody_waits_for_harms_no_other(subject: &Subject) {
     for policy in one_of_each(1_000) {
         let mut waited_for = Vec::new();
         for n in 0..100 {

@@ -20,7 +20,7 @@ use super::*;
 use crate::clock;
 use crate::limit::{Key, Policy, Timestamp};
 use crate::store::Outcome;
-use crate::store::suite::{NOON, Subject, charge_of, contract_suite};
+use crate::store::suite::{NOON, Subject, charge_of};
 
 /// A machine that is busy with other tests must not make a charge late.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ async fn open_in(schema: &str) -> PostgresStore {
 mod on_a_server {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| (open().await.clock(&clock), ())));
+    crate::__store_suite!(Subject::new(async |clock| (open().await.clock(&clock), ())));
 }
 
 fn noon() -> ManualClock {

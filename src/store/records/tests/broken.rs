@@ -1,1 +1,197 @@
-//! x
+//! Records that fail, are lost, or are changed by several stores at once.
+
+use super::*;
+
+fn api(limit: u32) -> Policy {
+    Policy::fixed(limit, 60).name("api")
+}
+
+fn limiter(policy: Policy, store: &RecordStore) -> Limiter {
+    let limiter = Limiter::new(policy).store(store);
+    limiter.on_store_failure(FailureMode::Closed)
+}
+
+/// Asks for one unit after another, and counts those that are had.
+async fn passed(limiter: &Limiter, key: &Key, times: usize) -> usize {
+    let mut passed = 0;
+    for _ in 0..times {
+        passed += usize::from(limiter.check(key).await.unwrap().is_allowed());
+    }
+    passed
+}
+
+#[tokio::test]
+async fn a_batch_is_one_read_and_one_change() {
+    let database = Database::default();
+    let store = database.store().clock(&clock());
+    let limiter = limiter(api(9).leases(false), &store);
+    let asked = (0..50).map(|n| limiter.check(user(n % 20)));
+    let answers = futures_util::future::join_all(asked).await;
+    assert!(
+        answers
+            .into_iter()
+            .all(|answer| answer.unwrap().is_allowed())
+    );
+    let state = database.lock();
+    let (reads, changes) = (state.reads, state.changes);
+    // Before the first one it is read what others are told, and that is begun.
+    assert!(reads <= 10 && changes <= 10, "{reads} and {changes}");
+}
+
+#[tokio::test]
+async fn a_change_that_fails_is_an_error_to_its_own_charges_alone() {
+    let database = Database::default();
+    database.lock().fails = Some("user:2\t");
+    let store = database.store().clock(&clock());
+    let limiter = limiter(api(9), &store);
+    let charges = (1..4).map(|n| limiter.check(user(n)));
+    let answers = futures_util::future::join_all(charges).await;
+    let answers = answers.into_iter().map(|answer| answer.is_ok());
+    assert_eq!(answers.collect::<Vec<_>>(), [true, false, true]);
+    database.lock().fails = None;
+    assert_eq!(passed(&limiter, &user(2), 10).await, 9);
+}
+
+#[tokio::test]
+async fn records_that_cant_be_read_are_an_error_and_nothing_is_charged() {
+    let database = Database::default();
+    let store = database.store().clock(&clock());
+    let limiter = limiter(api(2), &store);
+    store.open().await.unwrap();
+    database.lock().fails_reading = true;
+    let error = limiter.check(user(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Database { .. }), "{error}");
+    assert!(store.open().await.is_err());
+    database.lock().fails_reading = false;
+    assert_eq!(passed(&limiter, &user(1), 3).await, 2);
+}
+
+#[tokio::test]
+async fn a_record_of_somebody_else_is_an_error_that_says_so() {
+    let database = Database::default();
+    let store = database.store().clock(&clock());
+    let limiter = limiter(api(2), &store);
+    let name = "count\tapi;fixed;60s\tuser:1\t0".to_owned();
+    database.lock().records.insert(name, "not ours".to_owned());
+    let error = format!("{:?}", limiter.check(user(1)).await.unwrap_err());
+    assert!(error.contains("none of this version's"), "{error}");
+}
+
+/// Each of them has a clock of its own, and none decides.
+#[tokio::test]
+async fn the_clock_of_the_database_decides_when_it_has_one() {
+    let database = Database::default();
+    let start = 3_600_000_000;
+    database.lock().now = Some(Timestamp::from_unix_millis(start));
+    let stores = [database.store(), database.store()];
+    let limiters = stores
+        .each_ref()
+        .map(|store| limiter(api(3).leases(false), store));
+    let mut passed = [0, 0];
+    for _ in 0..4 {
+        for (passed, limiter) in passed.iter_mut().zip(&limiters) {
+            let decision = limiter.check(user(1)).await.unwrap();
+            assert_eq!(decision.decided_at().unix_millis(), start);
+            *passed += u32::from(decision.is_allowed());
+        }
+    }
+    assert_eq!(passed, [2, 1]);
+    database.lock().now = Some(Timestamp::from_unix_millis(start + 60_000));
+    assert!(limiters[1].check(user(1)).await.unwrap().is_allowed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_stores_on_the_same_records_let_the_limit_pass_and_no_more() {
+    const LIMIT: u32 = 500;
+    for (has_leases, is_contended) in [(false, false), (false, true), (true, true)] {
+        let database = Database::default();
+        database.lock().is_contended = is_contended;
+        let clock = clock();
+        let policies = [
+            api(LIMIT).leases(has_leases),
+            Policy::sliding(LIMIT, 60).name("sliding"),
+            Policy::sliding_counter(LIMIT, 60)
+                .name("counter")
+                .leases(has_leases),
+        ];
+        let tasks = (0..16).map(|n| {
+            let store = database.store().clock(&clock);
+            let policy = policies[n % 3].clone();
+            let limiter = limiter(policy, &store);
+            tokio::spawn(async move {
+                let passed = passed(&limiter, &user(1), 200).await;
+                (n % 3, passed, store)
+            })
+        });
+        let mut sums = [0; 3];
+        for task in futures_util::future::join_all(tasks).await {
+            let (place, passed, _store) = task.unwrap();
+            sums[place] += passed;
+        }
+        for (sum, policy) in sums.into_iter().zip(&policies) {
+            let most = LIMIT as usize;
+            let is_exact =
+                !has_leases || policy.algorithm() == crate::limit::Algorithm::SlidingWindow;
+            let least = if is_exact { most } else { most * 9 / 10 };
+            assert!((least..=most).contains(&sum), "{policy}: {sum}");
+        }
+    }
+}
+
+/// What was charged ahead before a reset, by another store, is not spent after it.
+#[tokio::test]
+async fn another_store_sees_a_reset_and_a_limit_within_a_moment() {
+    let database = Database::default();
+    let clock = clock();
+    let [one, other] = [0, 1].map(|_| limiter(api(1_000), &database.store().clock(&clock)));
+    assert_eq!(passed(&one, &user(1), 100).await, 100);
+    assert!(other.reset(&user(1)).await.unwrap() >= 100);
+    let seen = async {
+        loop {
+            let decision = one.check(&user(1)).await.unwrap();
+            if decision.used() < 100 {
+                return decision.used();
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), seen)
+        .await
+        .unwrap();
+    other.set_limit("api", &user(1), 0).await.unwrap();
+    let blocked = async { while one.check(&user(1)).await.unwrap().is_allowed() {} };
+    tokio::time::timeout(Duration::from_secs(30), blocked)
+        .await
+        .unwrap();
+    other.remove_limit("api", &user(1)).await.unwrap();
+    let free = async { while one.check(&user(1)).await.unwrap().is_denied() {} };
+    tokio::time::timeout(Duration::from_secs(30), free)
+        .await
+        .unwrap();
+}
+
+/// Nothing goes back to the counters that take the place of lost ones.
+#[tokio::test]
+async fn records_that_are_lost_take_what_was_charged_ahead_with_them() {
+    let database = Database::default();
+    let clock = clock();
+    let store = database.store().clock(&clock);
+    let limiter = limiter(api(1_000), &store);
+    assert_eq!(passed(&limiter, &user(1), 100).await, 100);
+    database.lock().records.clear();
+    let other = super::broken::limiter(api(1_000), &database.store().clock(&clock));
+    assert_eq!(passed(&other, &user(1), 200).await, 200);
+    store.close().await.unwrap();
+    let used = other.peek(&user(1)).await.unwrap().used();
+    assert_eq!(used, 200);
+}
+
+#[tokio::test]
+async fn what_is_opened_is_closed() {
+    let store = Database::default().store();
+    store.open().await.unwrap();
+    assert!(store.health().is_answering());
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+    let error = limiter(api(1), &store).check(user(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Closed));
+}

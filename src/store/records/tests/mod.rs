@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::*;
 use crate::clock::ManualClock;
 use crate::limit::{Key, Policy, Timestamp};
-use crate::limiter::Limiter;
-use crate::store::suite::{Subject, contract_suite};
+use crate::limiter::{FailureMode, Limiter};
+use crate::store::suite::Subject;
 
 /// A database that several stores share.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ impl Records for Database {
 mod in_memory {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| (
+    crate::__store_suite!(Subject::new(async |clock| (
         Database::default().store().clock(&clock),
         ()
     )));
@@ -113,7 +113,7 @@ mod in_memory {
 mod contended {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| {
+    crate::__store_suite!(Subject::new(async |clock| {
         let database = Database::default();
         database.lock().is_contended = true;
         (database.store().clock(&clock), ())

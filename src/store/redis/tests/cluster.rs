@@ -6,7 +6,7 @@ use crate::limit::few::Few;
 use crate::store::suite::part_of;
 use crate::store::{Charge, Part};
 
-contract_suite!(
+crate::__store_suite!(
     Subject::new(async |clock| (
         open_cluster(Nodes::shared(), &RedisServer::prefix())
             .await

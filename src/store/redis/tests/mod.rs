@@ -18,13 +18,13 @@ use self::server::RedisServer;
 use super::RedisStore;
 use crate::clock::{self, ManualClock};
 use crate::limit::{Key, Policy, Timestamp};
-use crate::store::suite::{NOON, Subject, charge_of, contract_suite};
+use crate::store::suite::{NOON, Subject, charge_of};
 use crate::store::{Outcome, StoreError};
 
 /// A busy machine is slow, and a test is not about that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-contract_suite!(
+crate::__store_suite!(
     Subject::new(async |clock| (
         open(RedisServer::shared(), &RedisServer::prefix())
             .await

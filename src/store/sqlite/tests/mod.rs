@@ -28,7 +28,7 @@ use super::*;
 use crate::limit::{Key, Policy, Timestamp};
 use crate::store::engine::{Backend, Batch};
 use crate::store::merge::Merged;
-use crate::store::suite::{Subject, charge_of, contract_suite};
+use crate::store::suite::{Subject, charge_of};
 use crate::store::{Charge, GiveBack, Outcome, Reset};
 
 const NOW: i64 = 3_567_225_600_000;
@@ -50,7 +50,7 @@ async fn open(path: impl AsRef<Path>) -> SqliteStore {
 mod in_memory {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| (
+    crate::__store_suite!(Subject::new(async |clock| (
         SqliteStore::in_memory().clock(&clock).deadline(PATIENCE),
         ()
     )));
@@ -59,7 +59,7 @@ mod in_memory {
 mod in_a_file {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| {
+    crate::__store_suite!(Subject::new(async |clock| {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path().join("limits.db"));
         let store = store.await.unwrap().deadline(PATIENCE);

@@ -49,7 +49,7 @@ async fn number_of(pool: &SqlitePool, query: &'static str) -> i64 {
 mod with_a_pool {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| {
+    crate::__store_suite!(Subject::new(async |clock| {
         let (folder, path) = folder();
         let pool = pool_of(options(&path)).await;
         let store = SqliteStore::from_pool(&pool).await.unwrap();
@@ -60,7 +60,7 @@ mod with_a_pool {
 mod without_wal {
     use super::*;
 
-    contract_suite!(Subject::new(async |clock| {
+    crate::__store_suite!(Subject::new(async |clock| {
         let (folder, path) = folder();
         let pool = pool_of(options(&path).journal_mode(SqliteJournalMode::Delete)).await;
         let store = SqliteStore::from_pool(&pool).await.unwrap();
