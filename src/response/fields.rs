@@ -56,16 +56,16 @@ impl Fields {
     /// The value of `RateLimit`, like `"login";r=4;t=899`.
     fn limit_field(&self, decision: &Decision) -> Option<HeaderValue> {
         let (available, window) = self.dialect.parameters();
-        joined(limiting(decision), |item, verdict| {
-            item.name(verdict.policy());
-            item.parameter(available, u64::from(verdict.remaining()));
+        joined(limiting(decision), |list, verdict| {
+            list.name(verdict.policy());
+            list.parameter(available, u64::from(verdict.remaining()));
             if let Some(told) = decision.told_window(verdict) {
-                item.parameter(window, wait_seconds(told));
+                list.parameter(window, wait_seconds(told));
             }
             if let Some(partition_key) = &self.partition_key {
-                item.text(";pk=:");
-                item.text(&partition_key.of(verdict.key()));
-                item.text(":");
+                list.text(";pk=:");
+                list.text(&partition_key.of(verdict.key()));
+                list.text(":");
             }
         })
     }
@@ -73,10 +73,10 @@ impl Fields {
 
 /// The value of `RateLimit-Policy`, like `"login";q=5;w=900`: a member for each policy, in their order.
 pub(crate) fn policy_field<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<HeaderValue> {
-    joined(policies, |item, policy| {
-        item.name(policy);
-        item.parameter(";q=", u64::from(policy.limit()));
-        item.parameter(";w=", policy.window_seconds());
+    joined(policies, |list, policy| {
+        list.name(policy);
+        list.parameter(";q=", u64::from(policy.limit()));
+        list.parameter(";w=", policy.window_seconds());
     })
 }
 
@@ -112,13 +112,33 @@ pub(crate) fn wait_seconds(after: Duration) -> u64 {
     seconds_ceil(after).clamp(1, LARGEST_INTEGER)
 }
 
-/// A member of a list. It has room for the longest name, the largest numbers and a partition key, without an allocation.
-struct Item(ArrayString<160>);
+/// The longest name, the largest numbers and a partition key have room in it.
+const LONGEST_MEMBER: usize = 160;
 
-impl Item {
+/// The members of a list, joined as RFC 9651, 4.1.1, has it: four have room without an allocation, as long as they may be, and
+/// some ten as they mostly are.
+#[derive(Default)]
+struct List {
+    text: ArrayString<{ 4 * LONGEST_MEMBER }>,
+    /// What stands before it of a longer list.
+    before: String,
+}
+
+impl List {
+    /// Makes room for the next member.
+    fn begin_member(&mut self) {
+        if !self.text.is_empty() {
+            self.text(", ");
+        }
+        if self.text.remaining_capacity() < LONGEST_MEMBER {
+            self.before.push_str(&self.text);
+            self.text.clear();
+        }
+    }
+
     fn text(&mut self, text: &str) {
         // There is room; what has none is left out rather than cut.
-        let _ = self.0.try_push_str(text);
+        let _ = self.text.try_push_str(text);
     }
 
     fn name(&mut self, policy: &Policy) {
@@ -133,30 +153,21 @@ impl Item {
     }
 }
 
-/// The members of a list, joined as RFC 9651, 4.1.1, has it. One alone needs no allocation but that of the value; none is no
-/// field.
+/// The value of a list. It needs no allocation but its own, and none is no field.
 fn joined<T>(
     members: impl Iterator<Item = T>,
-    write_member: impl Fn(&mut Item, T),
+    write_member: impl Fn(&mut List, T),
 ) -> Option<HeaderValue> {
-    let mut members = members.peekable();
-    let mut list = String::new();
-    let mut item = Item(ArrayString::new());
-    while let Some(member) = members.next() {
-        item.0.clear();
-        write_member(&mut item, member);
-        let is_one = list.is_empty() && members.peek().is_none();
-        if !is_one {
-            if !list.is_empty() {
-                list.push_str(", ");
-            }
-            list.push_str(&item.0);
-        }
+    let mut list = List::default();
+    for member in members {
+        list.begin_member();
+        write_member(&mut list, member);
     }
-    let text = if list.is_empty() {
-        item.0.as_str()
+    let text = if list.before.is_empty() {
+        list.text.as_str()
     } else {
-        &list
+        list.before.push_str(&list.text);
+        &list.before
     };
     // A policy's name is checked when it is built, and the rest is digits.
     let value = HeaderValue::from_str(text).ok();
@@ -196,6 +207,19 @@ mod tests {
         let item = policy_field([policy].iter()).unwrap();
         let expected = format!("\"{}\";q=4294967295;w=316224000", "n".repeat(64));
         assert_eq!(item, expected);
+    }
+
+    #[test]
+    fn a_list_of_any_length_is_whole() {
+        let name = |n: u32| format!("n{n:0>63}");
+        for count in [1, 4, 5, 9, 40] {
+            let policies = (0..count).map(|n| Policy::fixed(u32::MAX, 60).name(&name(n)));
+            let policies: Vec<_> = policies.collect();
+            let members = (0..count).map(|n| format!("\"{}\";q=4294967295;w=60", name(n)));
+            let members: Vec<_> = members.collect();
+            assert_eq!(policy_field(policies.iter()).unwrap(), members.join(", "));
+        }
+        assert_eq!(policy_field([].iter()), None);
     }
 
     #[test]
