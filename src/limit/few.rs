@@ -82,6 +82,30 @@ impl<T> Few<T> {
         }
     }
 
+    /// What becomes of all values; when nothing becomes of one, what became of those before it.
+    #[cfg(feature = "_engine")]
+    pub(crate) fn try_map<'a, U>(
+        &'a self,
+        mut change: impl FnMut(&'a T) -> Option<U>,
+    ) -> Result<Few<U>, Option<Few<U>>> {
+        let Some(first) = change(&self.first) else {
+            return Err(None);
+        };
+        // Mostly all of them change.
+        let mut rest = Vec::with_capacity(self.rest.len());
+        rest.extend(self.rest.iter().map_while(change));
+        let is_whole = rest.len() == self.rest.len();
+        let changed = Few {
+            first,
+            rest: rest.into(),
+        };
+        if is_whole {
+            Ok(changed)
+        } else {
+            Err(Some(changed))
+        }
+    }
+
     /// The value at `index`, or the first.
     pub(crate) fn get_or_first(&self, index: usize) -> &T {
         index
@@ -145,6 +169,17 @@ mod tests {
         assert_eq!((few.len(), few.iter().len()), (3, 3));
         assert_eq!([0, 2, 9].map(|index| *few.get_or_first(index)), [1, 3, 1]);
         assert_eq!(few.map(|n| n * 2), Few::collect([2, 4, 6]).unwrap());
+    }
+
+    #[cfg(feature = "_engine")]
+    #[test]
+    fn what_becomes_of_the_first_values_is_not_lost() {
+        let few = Few::collect([1, 2, 3]).unwrap();
+        let below = |end| few.try_map(move |n| (*n < end).then_some(n * 2));
+        assert_eq!(below(4), Ok(Few::collect([2, 4, 6]).unwrap()));
+        assert_eq!(below(3), Err(Few::collect([2, 4])));
+        assert_eq!(below(2), Err(Few::collect([2])));
+        assert_eq!(below(1), Err(None));
     }
 
     #[test]

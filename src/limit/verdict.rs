@@ -79,6 +79,11 @@ impl Verdict {
         self.charged_by
     }
 
+    /// What it follows from.
+    pub(crate) fn found(&self) -> &Found {
+        &self.found
+    }
+
     /// Where the charge took its units from.
     pub(crate) fn taken(&self) -> Taken {
         self.found.state.taken(&self.policy, self.decided_at)

@@ -8,7 +8,7 @@ use super::meters;
 use super::{FailureMode, Limiter, events};
 use crate::limit::few::Few;
 use crate::limit::{Decision, Verdict};
-use crate::store::{Charge, Outcome, Part, Reply, StoreError};
+use crate::store::{Charge, Later, Outcome, Part, Reply, StoreError, poll_later};
 
 /// Parts of which some were charged before under other limits, and are held to these without another charge.
 pub(crate) struct Held {
@@ -37,6 +37,10 @@ fn has_refusal_that_blocks(parts: &Few<Part>, verdicts: &[Option<Verdict>]) -> b
 }
 
 /// A charge that began.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "what is decided in memory is not to need an allocation"
+)]
 pub(crate) enum Begun {
     /// It needed no wait: the decision, and what was charged or had been before.
     Decided(Result<Decision, StoreError>, Few<Part>),
@@ -46,17 +50,20 @@ pub(crate) enum Begun {
 impl Begun {
     /// What begins with a reply. Nothing is copied for one that is there.
     pub(super) fn with(reply: Reply, mut asked: Asked, limiter: &Limiter) -> Self {
-        match &reply {
-            Reply::Ready(answer) => {
-                let decision = asked.decide(answer, limiter);
-                Self::Decided(decision, asked.parts)
+        let decision = match reply {
+            Reply::Ready(ref answer) => asked.decide(answer, limiter),
+            Reply::Spent(verdicts) if asked.held.is_empty() => asked.decided(verdicts, limiter),
+            Reply::Spent(verdicts) => asked.decide(&Ok(Outcome::of(&verdicts)), limiter),
+            Reply::Later(answer) => {
+                return Self::Waits(Check {
+                    limiter: limiter.clone(),
+                    answer,
+                    asked,
+                });
             }
-            _ => Self::Waits(Check {
-                limiter: limiter.clone(),
-                reply,
-                asked,
-            }),
-        }
+            Reply::Done => asked.decide(&Err(StoreError::Closed), limiter),
+        };
+        Self::Decided(decision, asked.parts)
     }
 
     /// What was decided before, all of it.
@@ -75,7 +82,7 @@ impl Begun {
 #[derive(Debug)]
 pub(crate) struct Check {
     limiter: Limiter,
-    reply: Reply,
+    answer: Later,
     asked: Asked,
 }
 
@@ -91,10 +98,8 @@ impl Future for Check {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        match Pin::new(&mut this.reply).poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(answer) => Poll::Ready(this.asked.decide(&answer, &this.limiter)),
-        }
+        let answer = poll_later(&mut this.answer, cx);
+        answer.map(|answer| this.asked.decide(&answer, &this.limiter))
     }
 }
 
@@ -135,6 +140,15 @@ impl Asked {
             is_held_locally: held.is_local,
             ..Self::new(held.parts, cost)
         }
+    }
+
+    /// What was admitted at once, and follows from nothing that was decided before.
+    fn decided(&self, verdicts: Few<Verdict>, limiter: &Limiter) -> Result<Decision, StoreError> {
+        let mut decision = Decision::new(verdicts);
+        decision.set_charged_by(limiter.charges_as(), &[]);
+        let decision = Ok(decision);
+        self.tell(&decision, limiter);
+        decision
     }
 
     fn decide(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::limit::algorithm::block::Block;
 use crate::limit::algorithm::{Found, Span, State, Taken};
 use crate::limit::few::Few;
-use crate::limit::{InForce, Key, Policy, Timestamp};
+use crate::limit::{InForce, Key, Policy, Timestamp, Verdict};
 
 /// A policy, and what its counters are filed under in a store.
 ///
@@ -247,6 +247,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// What policies have found that say this.
+    pub(crate) fn of(verdicts: &Few<Verdict>) -> Self {
+        Self {
+            at: verdicts.first().decided_at(),
+            found: verdicts.map(|verdict| *verdict.found()),
+        }
+    }
+
     /// What the policies found. Their blocks are told with them.
     pub(crate) fn of_policies(&self) -> impl Iterator<Item = &Found> {
         self.found.iter().filter(|found| !found.state.is_block())

@@ -52,7 +52,7 @@ pub use self::postgres::{PostgresOpenError, PostgresStore, PostgresStoreOptions}
 pub use self::records::{ReadRecords, RecordChange, RecordStore, RecordWrite, Records};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisOpenError, RedisStore};
-pub(crate) use self::reply::Reply;
+pub(crate) use self::reply::{Later, Reply, poll_later};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{OpenError, SqliteStore, UsageQuery};
 pub use self::store_error::StoreError;

@@ -228,6 +228,26 @@ async fn a_lower_limit_on_the_same_counter_still_refuses_inside_a_higher_one() {
 }
 
 #[tokio::test]
+async fn what_is_left_to_the_inner_one_is_told_right_also_when_memory_lets_it_pass() {
+    let store = sqlite(&clock());
+    let inner = RateLimitLayer::new([
+        Policy::fixed(5_000, LONG).name("login"),
+        Policy::daily(9_000).name("quota"),
+    ]);
+    let inner = inner.key(key::header(CLIENT)).store(&store);
+    let service = login(10_000, LONG, &store).layer(inner.layer(hello()));
+    // Until both have charged ahead, and beyond it.
+    for n in 1..=2_000 {
+        let answer = send(&service, from("alice")).await;
+        assert_eq!(answer.status, 200);
+        let own = format!("\"login\";r={};t=", 5_000 - n);
+        let quota = format!("\"quota\";r={};t=", 9_000 - n);
+        let fields = answer.header("ratelimit");
+        assert!(fields.contains(&own) && fields.contains(&quota), "{fields}");
+    }
+}
+
+#[tokio::test]
 async fn a_switched_off_limit_counts_nothing_and_lets_all_pass() {
     let layer = login(1, 60, &memory(&clock()));
     let limiter = layer.limiter();

@@ -181,10 +181,10 @@ impl Engine {
     pub(crate) fn charge(&self, charge: &Charge) -> Reply {
         let at = self.now();
         let ask = |part: &Part| self.inbox.put_refill(part.clone());
-        if let Some(outcome) = self.leases.spend(charge, at, ask) {
+        if let Some(verdicts) = self.leases.spend_and_judge(charge, at, ask) {
             #[cfg(feature = "metrics")]
             self.health().meters().charged("lease", 1);
-            return Reply::Ready(Ok(outcome));
+            return Reply::Spent(verdicts);
         }
         if let Some(outcome) = self.refusals.refuse(charge, at) {
             #[cfg(feature = "metrics")]

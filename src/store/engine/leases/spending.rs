@@ -1,9 +1,9 @@
 //! What is spent from leases, and what is told of them.
 
 use super::Leases;
-use crate::limit::Timestamp;
 use crate::limit::algorithm::{Found, Span};
 use crate::limit::few::Few;
+use crate::limit::{Timestamp, Verdict};
 use crate::store::{Charge, GiveBack, Outcome, Part};
 
 impl Leases {
@@ -12,16 +12,65 @@ impl Leases {
         &self,
         charge: &Charge,
         now: Timestamp,
-        mut ask: impl FnMut(&Part),
+        ask: impl FnMut(&Part),
     ) -> Option<Outcome> {
+        let found = self.spend_each(charge, now, ask, |_, found| found, |found| found)?;
+        Some(Outcome { at: now, found })
+    }
+
+    /// Spends units as [`spend`](Self::spend) does, and returns what each policy says of it.
+    pub(in crate::store::engine) fn spend_and_judge(
+        &self,
+        charge: &Charge,
+        now: Timestamp,
+        ask: impl FnMut(&Part),
+    ) -> Option<Few<Verdict>> {
+        let judge = |part: &Part, found| {
+            Verdict::new(part.policy(), part.key.clone(), charge.cost, now, &found)
+        };
+        self.spend_each(charge, now, ask, judge, Verdict::found)
+    }
+
+    /// All of the parts, or nothing. `tell` makes of what a part found what is returned, and `told` takes it out again.
+    fn spend_each<T>(
+        &self,
+        charge: &Charge,
+        now: Timestamp,
+        mut ask: impl FnMut(&Part),
+        tell: impl Fn(&Part, Found) -> T,
+        told: impl Fn(&T) -> &Found,
+    ) -> Option<Few<T>> {
         if !may_be_leased(charge) {
             return None;
         }
-        let found = match charge.parts.only() {
-            Some(part) => Few::one(self.spend_of(part, charge.cost, now, &mut ask)?),
-            None => self.spend_of_each(charge, now, &mut ask)?,
+        let mut take = |part| {
+            let found = self.spend_of(part, charge.cost, now, &mut ask)?;
+            Some(tell(part, found))
         };
-        Some(Outcome { at: now, found })
+        if let Some(part) = charge.parts.only() {
+            return take(part).map(Few::one);
+        }
+        // What can't be spent is not touched, so that it is idle.
+        let is_covered = |part| self.covers(part, charge.cost, now);
+        if !charge.parts.iter().all(is_covered) {
+            return None;
+        }
+        match charge.parts.try_map(take) {
+            Ok(all) => Some(all),
+            Err(some) => {
+                // Somebody has spent what was there a moment ago.
+                for (part, one) in charge.parts.iter().zip(Few::iter_some(some.as_ref())) {
+                    self.unspend(part, charge.cost, told(one), now);
+                }
+                None
+            }
+        }
+    }
+
+    fn covers(&self, part: &Part, cost: u32, now: Timestamp) -> bool {
+        let shard = self.table.lock(part);
+        let lease = shard.get();
+        lease.is_some_and(|lease| lease.covers(part.policy().limit(), cost, now))
     }
 
     fn spend_of(
@@ -43,37 +92,6 @@ impl Leases {
             ask(part);
         }
         Some(found)
-    }
-
-    /// All of several parts, or nothing. What can't be spent is not touched, so that it is idle.
-    fn spend_of_each(
-        &self,
-        charge: &Charge,
-        now: Timestamp,
-        ask: &mut impl FnMut(&Part),
-    ) -> Option<Few<Found>> {
-        let covers = |part: &Part| {
-            let shard = self.table.lock(part);
-            let lease = shard.get();
-            lease.is_some_and(|lease| lease.covers(part.policy().limit(), charge.cost, now))
-        };
-        if !charge.parts.iter().all(covers) {
-            return None;
-        }
-        let found = charge.parts.map(|part| {
-            let found = self.spend_of(part, charge.cost, now, ask);
-            found.unwrap_or_else(|| Found::new(false, part.unused(now)))
-        });
-        if found.iter().all(|found| found.fits) {
-            return Some(found);
-        }
-        // Somebody has spent what was there a moment ago.
-        for (part, found) in charge.parts.iter().zip(found.iter()) {
-            if found.fits {
-                self.unspend(part, charge.cost, found, now);
-            }
-        }
-        None
     }
 
     /// Puts back what was spent of a charge that is not made, or has it go back when its lease is gone.

@@ -1,7 +1,6 @@
 //! Leases on a server: fewer round trips than requests, never over the limit, and nothing spent of a counter that was lost.
 
 use super::*;
-use crate::store::Reply;
 
 /// How often the server has run a script.
 fn calls(server: &RedisServer) -> u64 {
@@ -22,7 +21,7 @@ async fn most_charges_need_no_round_trip_and_the_limit_is_met_exactly() {
     let mut at_once = 0;
     for n in 1..=10_000 {
         let reply = store.engine.charge(&charge_of(&[(&policy, &alice())], 1));
-        at_once += u32::from(matches!(reply, Reply::Ready(_)));
+        at_once += u32::from(reply.is_ready());
         let outcome = reply.await.unwrap();
         assert!(outcome.is_admitted());
         let used = outcome.found.first().state.used(&policy, outcome.at);
