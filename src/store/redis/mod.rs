@@ -241,10 +241,10 @@ impl RedisStore {
         self
     }
 
-    /// Has the server's clock be so many milliseconds ahead, or behind, as far as this handle's decisions go.
+    /// Moves the server's clock by milliseconds, as this node sees it. For tests of what a step of it does.
     #[cfg(any(test, feature = "test-util"))]
     #[doc(hidden)]
-    pub fn set_server_offset(&self, millis: i64) {
+    pub fn move_server_clock(&self, millis: i64) {
         self.offset
             .store(millis, std::sync::atomic::Ordering::Relaxed);
     }

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = RedisStore::connect(url)
         .await?
         .deadline(Duration::from_millis(deadline));
-    store.set_server_offset(servers.parse()?);
+    store.move_server_clock(servers.parse()?);
     let is_leased = !has("unleased");
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
     let policies = policies?.into_iter().map(|policy| policy.leases(is_leased));

@@ -15,7 +15,7 @@ async fn nodes_whose_clocks_are_an_hour_off_share_the_servers_window() {
         for _ in 0..2 {
             let node = open(server, &prefix).await;
             // It is the server that is off, as a node sees it.
-            node.set_server_offset(hours * HOUR);
+            node.move_server_clock(hours * HOUR);
             for _ in 0..100 {
                 let before = Clock::System.now().unix_millis() + hours * HOUR;
                 let outcome = charge(&node, &policy, 1).await.unwrap();
@@ -33,7 +33,7 @@ async fn nodes_whose_clocks_are_an_hour_off_share_the_servers_window() {
 #[tokio::test]
 async fn what_is_decided_in_memory_follows_the_server() {
     let store = open(RedisServer::shared(), &RedisServer::prefix()).await;
-    store.set_server_offset(5 * HOUR);
+    store.move_server_clock(5 * HOUR);
     let policy = Policy::fixed(1_000_000, 3_600);
     for _ in 0..2_000 {
         let outcome = charge(&store, &policy, 1).await.unwrap();
@@ -48,7 +48,7 @@ async fn what_is_decided_in_memory_follows_the_server() {
 async fn a_sweep_takes_no_limit_that_has_not_ended_by_the_servers_clock() {
     let (server, prefix) = (RedisServer::shared(), RedisServer::prefix());
     let store = open(server, &prefix).await;
-    store.set_server_offset(HOUR);
+    store.move_server_clock(HOUR);
     let policy = Policy::daily(10).name("api").leases(false);
     charge(&store, &policy, 1).await.unwrap();
     let end = Clock::System.now().unix_millis() + HOUR / 2;
@@ -62,7 +62,7 @@ async fn a_sweep_takes_no_limit_that_has_not_ended_by_the_servers_clock() {
         now: Clock::System.now(),
     };
     store.engine.set_limit(set).await.unwrap();
-    store.set_server_offset(0);
+    store.move_server_clock(0);
     store.engine.sweep().await.unwrap();
     let name = format!("{prefix}{{shared}}:limits:api");
     assert_eq!(
@@ -79,7 +79,7 @@ async fn the_server_is_heard_when_it_tells_what_became_free() {
     for _ in 0..100 {
         charge(&store, &policy, 1).await.unwrap();
     }
-    store.set_server_offset(HOUR);
+    store.move_server_clock(HOUR);
     let until = clock::monotonic() + PATIENCE;
     while store.engine.now().unix_millis() < Clock::System.now().unix_millis() + HOUR / 2 {
         assert!(clock::monotonic() < until, "the clock was not heard");
