@@ -19,6 +19,13 @@ mod memory;
 mod merge;
 #[cfg(feature = "metrics")]
 mod meters;
+#[cfg(test)]
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "redis")),
+    expect(dead_code, reason = "the tests of each store use a part of it")
+)]
+mod networks;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "records")]

@@ -20,6 +20,8 @@ use super::*;
 use crate::clock;
 use crate::limit::{Key, Policy, Timestamp};
 use crate::store::Outcome;
+use crate::store::networks::slow::LATENCY;
+use crate::store::networks::{Network, Place, SlowNodes, slow_suite};
 use crate::store::suite::{NOON, Subject, charge_of};
 
 /// A machine that is busy with other tests must not make a charge late.
@@ -31,9 +33,36 @@ async fn open() -> PostgresStore {
 }
 
 async fn open_in(schema: &str) -> PostgresStore {
+    open_at(&PostgresServer::shared().url(), schema).await
+}
+
+async fn open_at(url: &str, schema: &str) -> PostgresStore {
     let options = PostgresStoreOptions::new().schema(schema);
-    let store = options.connect(&PostgresServer::shared().url()).await;
-    store.unwrap().deadline(PATIENCE)
+    options.connect(url).await.unwrap().deadline(PATIENCE)
+}
+
+slow_suite!(open_slow);
+
+async fn open_slow(nodes: SlowNodes) -> Vec<Arc<Engine>> {
+    let schema = PostgresServer::new_schema();
+    let server = Place::Port(PostgresServer::shared().port());
+    let mut engines = Vec::new();
+    for _ in 0..nodes.count {
+        let network = Network::slow(server.clone(), LATENCY).await;
+        let mut store = open_at(&url_of(&network), &schema).await;
+        store.move_server_clock(nodes.server_is_ahead);
+        if let Some(clock) = &nodes.clock {
+            store = store.clock(clock);
+        }
+        engines.push(store.engine);
+    }
+    engines
+}
+
+fn url_of(network: &Network) -> String {
+    let own = format!(":{}/", PostgresServer::shared().port());
+    let url = PostgresServer::shared().url();
+    url.replace(&own, &format!(":{}/", network.port()))
 }
 
 mod on_a_server {

@@ -1,120 +1,56 @@
 //! Networks that are slow or stand still, servers that only read, and deadlocks that others make.
 
-use std::sync::atomic::AtomicBool;
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, tcp};
-use tokio::sync::Notify;
-
 use super::*;
+use crate::store::networks::Held;
 
 fn policy(limit: u32) -> Policy {
     Policy::daily(limit).name("p").leases(false)
 }
 
-/// A way to the server on which everything stands still while the test says so.
-#[derive(Default)]
-struct Way {
-    is_shut: AtomicBool,
-    opened: Notify,
-    connections: AtomicU64,
+async fn network() -> Network {
+    Network::before(Place::Port(PostgresServer::shared().port())).await
 }
 
-impl Way {
-    /// Begins to take connections, and tells the URL.
-    async fn begin() -> (Arc<Self>, String) {
-        let way = Arc::<Self>::default();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = PostgresServer::shared().url();
-        let own = listener.local_addr().unwrap().port();
-        let url = url.replace(
-            &PostgresServer::shared().port().to_string(),
-            &own.to_string(),
-        );
-        let to_all = Arc::clone(&way);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                to_all.connections.fetch_add(1, Ordering::SeqCst);
-                let port = PostgresServer::shared().port();
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let (client, server) = (client.into_split(), server.into_split());
-                tokio::spawn(Arc::clone(&to_all).carry(client.0, server.1));
-                tokio::spawn(Arc::clone(&to_all).carry(server.0, client.1));
-            }
-        });
-        (way, url)
-    }
-
-    async fn carry(self: Arc<Self>, mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf) {
-        let mut bytes = [0; 4_096];
-        loop {
-            let Ok(length @ 1..) = from.read(&mut bytes).await else {
-                return;
-            };
-            loop {
-                let opened = self.opened.notified();
-                if !self.is_shut.load(Ordering::SeqCst) {
-                    break;
-                }
-                opened.await;
-            }
-            if to.write_all(&bytes[..length]).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn shut(&self) {
-        self.is_shut.store(true, Ordering::SeqCst);
-    }
-
-    fn open(&self) {
-        self.is_shut.store(false, Ordering::SeqCst);
-        self.opened.notify_waiters();
-    }
-}
-
-async fn open_by(url: &str) -> PostgresStore {
-    let options = PostgresStoreOptions::new().schema(&PostgresServer::new_schema());
-    options.connect(url).await.unwrap().deadline(PATIENCE)
+async fn open_by(network: &Network) -> PostgresStore {
+    open_at(&url_of(network), &PostgresServer::new_schema()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_late_on_a_slow_way_is_counted_once_at_the_most() {
-    let (way, url) = Way::begin().await;
-    let store = open_by(&url).await;
+    let network = network().await;
+    let store = open_by(&network).await;
     assert!(is_admitted(&store, &policy(9)).await);
-    assert_eq!(way.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(network.connections(), 1);
     let store = store.deadline(Duration::from_millis(50));
     // A sweep that is under way is watched by the deadline of before.
     let look = charge_of(&[(&policy(9), &alice())], 1);
     while store.engine.peek(look.clone()).await.is_err() {
         tokio::task::yield_now().await;
     }
-    way.shut();
+    network.hold(Held::All);
     let began = clock::monotonic();
     let late = charge(&store, &policy(9), 1).await.unwrap_err();
     assert!(matches!(late, StoreError::DeadlineExceeded), "{late:?}");
     assert!(clock::monotonic() - began < Duration::from_secs(2));
-    way.open();
+    network.hold(Held::Nothing);
     let store = store.deadline(PATIENCE);
     assert!(charge_patiently(&store, &policy(9)).await.0.is_admitted());
-    assert_eq!(way.connections.load(Ordering::SeqCst), 1, "it went on");
+    assert_eq!(network.connections(), 1, "it went on");
     // The late one was on its way, or waited for what was.
     assert!((2..=3).contains(&used(&store, &policy(9)).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_way_that_stands_still_is_given_up_for_another_one() {
-    let (way, url) = Way::begin().await;
-    let store = open_by(&url).await;
+    let network = network().await;
+    let store = open_by(&network).await;
     assert!(is_admitted(&store, &policy(9)).await);
-    way.shut();
+    network.hold(Held::All);
     let given_up = charge(&store, &policy(9), 1).await.unwrap_err();
     assert!(given_up.is_transient(), "{given_up:?}");
-    way.open();
+    network.hold(Held::Nothing);
     assert!(charge_patiently(&store, &policy(9)).await.0.is_admitted());
-    assert!(way.connections.load(Ordering::SeqCst) >= 2);
+    assert!(network.connections() >= 2);
     // The one that was given up may have come through when the way was open again.
     assert!((2..=3).contains(&used(&store, &policy(9)).await));
 }

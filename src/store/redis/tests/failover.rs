@@ -1,6 +1,5 @@
 //! A failover to a replica: what it had not got is admitted once more, and nothing else.
 
-use super::networks::Network;
 use super::nodes::free_port;
 use super::*;
 
@@ -25,8 +24,8 @@ fn wait_until(server: &RedisServer, ask: &[&str], told: &str) {
 /// What a key may have more than its limit then, with units charged ahead or without.
 async fn fails_over(policy: &Policy) -> u32 {
     let (mut master, replica) = master_and_replica();
-    let network = Network::before(&master);
-    let store = RedisStore::connect(&network.url()).await.unwrap();
+    let network = Network::before(place_of(&master)).await;
+    let store = RedisStore::connect(&url_of(&network)).await.unwrap();
     let store = store.deadline(PATIENCE).clock(&noon());
     let mut admitted = 0;
     for _ in 0..40 {
@@ -45,10 +44,12 @@ async fn fails_over(policy: &Policy) -> u32 {
         admitted += u32::from(is_admitted(&store, policy).await);
     }
     assert_eq!(admitted, 47);
-    network.lead_to(&replica);
+    network.lead_to(place_of(&replica));
     master.stop();
-    admitted += u32::from(charge_patiently(&store, policy).await.0.is_admitted());
-    admitted += fill(&store, policy).await;
+    // The first ones may be decided in memory, and any of those behind them may find the connection gone.
+    while charge_patiently(&store, policy).await.0.is_admitted() {
+        admitted += 1;
+    }
     store.close().await.unwrap();
     let other = RedisStore::connect(&replica.url()).await.unwrap();
     admitted + fill(&other.deadline(PATIENCE).clock(&noon()), policy).await

@@ -12,12 +12,16 @@ mod outages;
 mod server;
 mod shared_node;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::server::RedisServer;
 use super::RedisStore;
 use crate::clock::{self, ManualClock};
 use crate::limit::{Key, Policy, Timestamp};
+use crate::store::engine::Engine;
+use crate::store::networks::slow::LATENCY;
+use crate::store::networks::{Network, Place, SlowNodes, slow_suite};
 use crate::store::suite::{NOON, Subject, charge_of};
 use crate::store::{Outcome, StoreError};
 
@@ -35,8 +39,37 @@ crate::__store_suite!(
 );
 
 async fn open(server: &RedisServer, prefix: &str) -> RedisStore {
-    let store = RedisStore::connect_with_prefix(&server.url(), prefix).await;
+    open_at(&server.url(), prefix).await
+}
+
+async fn open_at(url: &str, prefix: &str) -> RedisStore {
+    let store = RedisStore::connect_with_prefix(url, prefix).await;
     store.unwrap().deadline(PATIENCE)
+}
+
+slow_suite!(open_slow);
+
+async fn open_slow(nodes: SlowNodes) -> Vec<Arc<Engine>> {
+    let prefix = RedisServer::prefix();
+    let mut engines = Vec::new();
+    for _ in 0..nodes.count {
+        let network = Network::slow(place_of(RedisServer::shared()), LATENCY).await;
+        let mut store = open_at(&url_of(&network), &prefix).await;
+        store.move_server_clock(nodes.server_is_ahead);
+        if let Some(clock) = &nodes.clock {
+            store = store.clock(clock);
+        }
+        engines.push(store.engine);
+    }
+    engines
+}
+
+fn place_of(server: &RedisServer) -> Place {
+    Place::Socket(server.url().trim_start_matches("unix://").into())
+}
+
+fn url_of(network: &Network) -> String {
+    format!("redis://127.0.0.1:{}", network.port())
 }
 
 fn noon() -> ManualClock {
