@@ -91,7 +91,9 @@ impl Backend for Redis {
     async fn open(&mut self) -> Result<(), StoreError> {
         let cmd = redis::cmd("TIME");
         let mut furthest: Option<(Instant, Timestamp)> = None;
-        for place in 0..self.servers.count().await? {
+        let mut from = 0;
+        while let Some(place) = self.servers.next(from).await? {
+            from = place + 1;
             let answer = self.servers.ask(place, &cmd).await?;
             let (seconds, micros): (i64, i64) =
                 redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;

@@ -28,10 +28,12 @@ pub(super) struct Cluster {
     is_known: bool,
 }
 
-/// A master.
+/// A node that was found. It keeps its place, also when it is no master any more, or gone.
 struct Node {
     address: (String, u16),
     server: Server,
+    /// Whether it has slots, as far as is known.
+    is_master: bool,
     /// What its clock has shown, and when it was asked.
     heard: Option<(Instant, Timestamp)>,
 }
@@ -214,18 +216,21 @@ impl Cluster {
         Err(certain(Redirected))
     }
 
-    /// How many masters there are.
-    pub(super) async fn count(&mut self) -> Result<usize> {
+    /// The first master that has this place or one behind it.
+    pub(super) async fn next(&mut self, place: usize) -> Result<Option<usize>> {
         self.know().await?;
-        Ok(self.nodes.len())
+        let mut places = place..self.nodes.len();
+        Ok(places.find(|place| self.nodes[*place].is_master))
     }
 
-    /// Asks one of the masters something.
+    /// Asks a master something. When it can't be asked, another one may have taken its place.
     pub(super) async fn ask(&mut self, place: usize, cmd: &Cmd) -> Result<Answer> {
-        match self.nodes.get_mut(place) {
-            Some(node) => node.server.ask(cmd).await,
-            None => Err(fault("the cluster has fewer nodes by now")),
-        }
+        let Some(node) = self.nodes.get_mut(place) else {
+            return Err(fault("the cluster has fewer nodes by now"));
+        };
+        let answer = node.server.ask(cmd).await;
+        self.is_known &= answer.is_ok();
+        answer
     }
 
     /// Notes what the clock of a slot's node has shown, and tells what the clock of the node shows that is furthest ahead.
@@ -311,7 +316,8 @@ impl Cluster {
         self.is_known = true;
         // Of one that is no master any more the clock says nothing.
         for (place, node) in self.nodes.iter_mut().enumerate() {
-            if !masters.contains(&place) {
+            node.is_master = masters.contains(&place);
+            if !node.is_master {
                 node.server.close();
                 node.heard = None;
             }
@@ -334,6 +340,7 @@ impl Cluster {
         self.nodes.push(Node {
             address,
             server,
+            is_master: false,
             heard: None,
         });
         Ok(self.nodes.len() - 1)

@@ -8,7 +8,7 @@ use redis::Cmd;
 
 use super::answer::Numbers;
 use super::backend::{Redis, numbers};
-use super::failure::failure;
+use super::failure::{certain, failure};
 use super::limits;
 use super::packed::Packed;
 use super::plan::{Kind, period};
@@ -50,8 +50,12 @@ pub(super) async fn reset(
         });
     };
     let counter = &*reset.part.rule.counter;
+    let node = redis.servers.next(after.table).await?;
+    let Some(node) = node.filter(|node| *node == after.table || after.route.is_empty()) else {
+        // What another one has by now is not looked through in its order.
+        return Err(certain(MasterGone));
+    };
     let mut scan = Cmd::new();
-    let nodes = redis.servers.count().await?;
     let place = if after.route.is_empty() {
         "0"
     } else {
@@ -60,7 +64,7 @@ pub(super) async fn reset(
     scan.arg("SCAN").arg(place);
     scan.arg("MATCH").arg(redis.names.pattern(counter, &from));
     scan.arg("COUNT").arg(PAGE);
-    let answer = redis.servers.ask(after.table, &scan).await?;
+    let answer = redis.servers.ask(node, &scan).await?;
     let (place, found): (String, Vec<Vec<u8>>) =
         redis::from_redis_value(answer.value).map_err(|error| failure(error.into()))?;
     let found: Vec<_> = found
@@ -77,15 +81,23 @@ pub(super) async fn reset(
     // They are told with the last page: it is then that what is known of the keys is forgotten, in whatever order they were found.
     let count = after.at.unsigned_abs().saturating_add(units);
     let is_last_of_node = place == "0";
-    let table = after.table + usize::from(is_last_of_node);
-    let is_last = table >= nodes;
+    let next = if is_last_of_node {
+        redis.servers.next(node + 1).await?
+    } else {
+        Some(node)
+    };
     Ok(Page {
-        count: if is_last { count } else { 0 },
+        count: if next.is_none() { count } else { 0 },
         kept: 0,
-        next: (!is_last).then(|| Cursor {
+        next: next.map(|table| Cursor {
             table,
             key: from,
-            route: place,
+            // Each begins with "0".
+            route: if is_last_of_node {
+                String::new()
+            } else {
+                place
+            },
             at: i64::try_from(count).unwrap_or(i64::MAX),
             ..Cursor::default()
         }),
@@ -140,6 +152,18 @@ async fn reset_keys(
     }
     Ok(units)
 }
+
+/// A node was no master any more before all that it had was looked through.
+#[derive(Debug)]
+struct MasterGone;
+
+impl std::fmt::Display for MasterGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a master of the cluster has changed during the reset: reset it once more")
+    }
+}
+
+impl std::error::Error for MasterGone {}
 
 /// The units that were in force of a counter.
 fn used(

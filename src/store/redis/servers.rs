@@ -111,11 +111,11 @@ impl Servers {
         }
     }
 
-    /// How many of them there are.
-    pub(super) async fn count(&mut self) -> Result<usize, StoreError> {
+    /// The first of them that has this place or one behind it.
+    pub(super) async fn next(&mut self, place: usize) -> Result<Option<usize>, StoreError> {
         match self {
-            Self::One(_) => Ok(1),
-            Self::Cluster(cluster) => cluster.count().await,
+            Self::One(_) => Ok((place == 0).then_some(0)),
+            Self::Cluster(cluster) => cluster.next(place).await,
         }
     }
 

@@ -204,6 +204,8 @@ async fn a_node_that_is_gone_fails_its_own_keys_and_no_others() {
         }
     }
     assert!(answered >= 60 && failed >= 30, "{answered} {failed}");
+    let opened = RedisStore::connect_cluster_with_prefix(&[&nodes.url(0)], "t:").await;
+    assert_eq!(opened.unwrap_err().name(), "redis-unreachable");
 }
 
 #[tokio::test]

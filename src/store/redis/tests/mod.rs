@@ -3,6 +3,7 @@
 mod arithmetic;
 mod clocks;
 mod cluster;
+mod cluster_failover;
 mod failover;
 mod keys;
 mod leases;

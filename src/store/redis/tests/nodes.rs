@@ -69,6 +69,35 @@ impl Nodes {
         nodes
     }
 
+    /// Adds a replica of a master, which takes over when that is gone, and tells its place.
+    pub(crate) fn add_replica(&mut self, of: usize) -> usize {
+        self.nodes.push(Node::start());
+        let place = self.nodes.len() - 1;
+        self.cli(of, &["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+        let port = self.nodes[of].port.to_string();
+        self.cli(place, &["CLUSTER", "MEET", "127.0.0.1", &port]);
+        let (master, own) = (self.id(of), self.id(place));
+        let mut looks = 0..3_000;
+        // It is told of the master first.
+        let replicates = || self.cli(place, &["CLUSTER", "REPLICATE", &master]) == "OK";
+        assert!(looks.any(|_| replicates()), "the master is not found");
+        let is_up = || {
+            let told = self.cli(place, &["INFO", "replication"]);
+            told.contains("master_link_status:up")
+        };
+        assert!(looks.any(|_| is_up()), "nothing is replicated");
+        for place in 0..place {
+            // A master that does not know it would not elect it.
+            let is_known = || {
+                let nodes = self.cli(place, &["CLUSTER", "NODES"]);
+                let line = nodes.lines().find(|line| line.starts_with(&own));
+                line.is_some_and(|line| line.contains("slave"))
+            };
+            assert!(looks.any(|_| is_known()), "the replica is not known");
+        }
+        place
+    }
+
     /// The one that all tests of this process share, each in keys of its own.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Nodes> = OnceLock::new();
