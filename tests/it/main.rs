@@ -58,6 +58,10 @@ mod refusals;
 mod requests;
 mod routes;
 mod runtimes;
+#[cfg(any(feature = "postgres", all(feature = "redis", unix)))]
+mod server_nodes;
+#[cfg(any(feature = "postgres", all(feature = "redis", unix)))]
+mod servers;
 #[cfg(all(feature = "admin", feature = "metrics", unix))]
 mod service_example;
 mod set_up_mistakes;

@@ -8,6 +8,7 @@
 //! it was told before it goes on, so that what it says is known however it ends. It says `late` when units may be counted that it
 //! was not told of: an answer came too late, or what it had charged ahead could not be given back.
 
+mod counters;
 mod policies;
 
 use std::env;
@@ -19,16 +20,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::task::yield_now;
-use tollgate::{
-    Decision, FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, StoreError, Timestamp,
-    Verdict,
-};
+use tollgate::{Decision, Key, Limiter, ManualClock, Policy, StoreError, Timestamp, Verdict};
 use tracing::field::Field;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, registry};
 
+use self::counters::{Counters, Setting};
 use self::policies::policy;
 
 const TASKS: u64 = 4;
@@ -43,7 +42,12 @@ async fn main() -> Result<()> {
     };
     registry().with(Lost).init();
     let set_clock = ManualClock::new(Timestamp::from_unix_millis(0));
-    let store = Counters::open(path, (clock == "set").then_some(&set_clock)).await?;
+    let setting = Setting {
+        deadline: Duration::from_secs(10),
+        clock: (clock == "set").then_some(&set_clock),
+        server_is_ahead: 0,
+    };
+    let store = Counters::open(path, setting).await?;
     let limiters: Result<Vec<Limiter>> = limiters
         .iter()
         .enumerate()
@@ -84,69 +88,13 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A store of one kind or the other.
-enum Counters {
-    File(SqliteStore),
-    #[cfg(feature = "postgres")]
-    Postgres(tollgate::PostgresStore),
-    #[cfg(feature = "redis")]
-    Redis(tollgate::RedisStore),
-}
-
-impl Counters {
-    async fn open(place: &str, clock: Option<&ManualClock>) -> Result<Self> {
-        let deadline = Duration::from_secs(10);
-        #[cfg(feature = "postgres")]
-        if place.starts_with("postgres://") {
-            let store = tollgate::PostgresStore::connect(place).await?;
-            let store = store.deadline(deadline);
-            return Ok(Self::Postgres(match clock {
-                Some(clock) => store.clock(clock),
-                None => store,
-            }));
-        }
-        #[cfg(feature = "redis")]
-        if place.starts_with("unix://") {
-            let store = tollgate::RedisStore::connect(place).await?;
-            let store = store.deadline(deadline);
-            return Ok(Self::Redis(match clock {
-                Some(clock) => store.clock(clock),
-                None => store,
-            }));
-        }
-        let store = SqliteStore::open(place).await?.deadline(deadline);
-        Ok(Self::File(match clock {
-            Some(clock) => store.clock(clock),
-            None => store,
-        }))
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        match self {
-            Self::File(store) => store.close().await,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.close().await,
-            #[cfg(feature = "redis")]
-            Self::Redis(store) => store.close().await,
-        }
-    }
-}
-
 /// A limiter whose policies have names of their own.
 fn limiter(place: usize, policies: &str, store: &Counters) -> Result<Limiter> {
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
     let policies = policies?.into_iter().enumerate();
     let named = policies.map(|(own, policy)| policy.name(&format!("p{place}-{own}")));
     let limiter = Limiter::try_new(named.collect::<Vec<_>>())?;
-    let limiter = match store {
-        Counters::File(store) => limiter.store(store),
-        #[cfg(feature = "postgres")]
-        Counters::Postgres(store) => limiter.store(store),
-        #[cfg(feature = "redis")]
-        Counters::Redis(store) => limiter.store(store),
-    };
-    // What this process decided alone would come on top of the limit that all share.
-    Ok(limiter.on_store_failure(FailureMode::Closed))
+    Ok(store.limit(limiter))
 }
 
 /// How many of 10,000 charges are, or are followed by, something else.

@@ -1,34 +1,7 @@
 //! The same on servers: each contest has one of its own.
 
 use super::contest::{Clocks, Contest, Ended};
-
-/// A server that ends when it is dropped.
-pub(super) trait RunningServer {
-    fn start() -> Self;
-    fn url(&self) -> String;
-}
-
-#[cfg(feature = "postgres")]
-impl RunningServer for crate::postgres::PostgresServer {
-    fn start() -> Self {
-        Self::start()
-    }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-}
-
-#[cfg(feature = "redis")]
-impl RunningServer for crate::redis::RedisServer {
-    fn start() -> Self {
-        Self::start("")
-    }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-}
+use crate::servers::RunningServer;
 
 /// Makes a test of each contest, on servers of a kind.
 macro_rules! contests_on {

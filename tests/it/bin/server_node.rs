@@ -1,4 +1,4 @@
-//! A process that charges a key in a Postgres, for tests of several nodes on one server.
+//! A process that charges a key on a server, for tests of several nodes on one.
 //!
 //! Arguments: the URL, the policies, joined by commas and written as `policies.rs` reads them, by how many milliseconds the clock of
 //! this machine is off, by how many that of the server, the tasks, the charges of each. `unleased` behind
@@ -6,6 +6,7 @@
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer, and `failed` for
 //! one whose fate is not known.
 
+mod counters;
 mod policies;
 
 use std::env;
@@ -14,12 +15,13 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use tokio::task::yield_now;
-use tollgate::{FailureMode, Key, Limiter, Policy, PostgresStore, StoreError};
+use tollgate::{Key, Limiter, Policy, StoreError};
 
+use self::counters::{Counters, Setting};
 use self::policies::policy;
 
 #[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [url, policies, own, servers, tasks, charges, options @ ..] = &arguments[..] else {
         return Err("give URL, policies, two offsets, tasks, charges".into());
@@ -27,17 +29,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tollgate::skew_system_clock(own.parse()?);
     let has = |word: &str| options.iter().any(|option| option == word);
     let deadline = if has("impatient") { 250 } else { 5_000 };
-    let store = PostgresStore::connect(url)
-        .await?
-        .deadline(Duration::from_millis(deadline));
-    store.move_server_clock(servers.parse()?);
+    let setting = Setting {
+        deadline: Duration::from_millis(deadline),
+        clock: None,
+        server_is_ahead: servers.parse()?,
+    };
+    let store = Counters::open(url, setting).await?;
     let is_leased = !has("unleased");
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
     let policies = policies?.into_iter().map(|policy| policy.leases(is_leased));
-    // What this process decided alone would come on top of the limit that all share.
-    let limiter = Limiter::try_new(policies.collect::<Vec<_>>())?
-        .store(&store)
-        .on_store_failure(FailureMode::Closed);
+    let limiter = store.limit(Limiter::try_new(policies.collect::<Vec<_>>())?);
     let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
 
     say("ready")?;

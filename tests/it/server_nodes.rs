@@ -1,17 +1,38 @@
-//! Nodes on one Postgres, each a process of its own whose clock shows something else: never over the limit, and exactly the limit when
-//! all is given back.
-
-#[path = "../../servers/postgres.rs"]
-#[expect(dead_code, reason = "the store's own tests use the rest of it")]
-mod server;
+//! Nodes on one server, each a process of its own whose clock shows something else: never over the limit, and exactly the limit
+//! when all is given back.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use self::server::PostgresServer;
 use crate::processes::example;
+use crate::servers::RunningServer;
 use crate::support::Server;
+
+/// Makes the tests, on servers of a kind.
+macro_rules! tests_on {
+    ($server:ty) => {
+        $crate::server_nodes::tests_on!($server;
+            eight_nodes_without_leases_get_exactly_the_limit_of_each_algorithm,
+            eight_nodes_that_lease_get_the_limit_and_no_more,
+            nodes_that_are_killed_take_no_more_than_they_were_given,
+            a_server_that_is_killed_under_load_loses_nothing_that_was_admitted,
+            a_server_that_stands_still_is_given_up_and_admits_no_more_when_it_goes_on,
+        );
+
+        #[tokio::test]
+        async fn two_services_on_one_server_share_a_limit() {
+            $crate::server_nodes::two_services_on_one_server_share_a_limit::<$server>().await;
+        }
+    };
+    ($server:ty; $($test:ident,)*) => { $(
+        #[test]
+        fn $test() {
+            $crate::server_nodes::$test::<$server>();
+        }
+    )* };
+}
+pub(crate) use tests_on;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -28,7 +49,7 @@ const POLICIES: [&str; 6] = [
     "monthly:200",
 ];
 
-/// A process that charges the key `user:alice`; see `bin/postgres_node.rs`.
+/// A process that charges the key `user:alice`; see `bin/server_node.rs`.
 struct Node {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -43,13 +64,13 @@ struct Told {
 
 impl Node {
     fn start(
-        server: &PostgresServer,
+        server: &impl RunningServer,
         policies: &str,
         skew: i64,
         charges: u32,
         options: &[&str],
     ) -> Self {
-        let mut child = Command::new(example("postgres_node"))
+        let mut child = Command::new(example("server_node"))
             .args([&server.url(), policies])
             .args([skew * HOUR, offset_to_noon()].map(|millis| millis.to_string()))
             .args(["16", &charges.to_string()])
@@ -100,7 +121,7 @@ fn offset_to_noon() -> i64 {
     (noon - now) / HOUR * HOUR
 }
 
-fn nodes(server: &PostgresServer, policies: &str, charges: u32, options: &[&str]) -> Vec<Node> {
+fn nodes(server: &impl RunningServer, policies: &str, charges: u32, options: &[&str]) -> Vec<Node> {
     let skews = SKEWS.into_iter();
     let mut nodes: Vec<_> = skews
         .map(|skew| Node::start(server, policies, skew, charges, options))
@@ -110,16 +131,17 @@ fn nodes(server: &PostgresServer, policies: &str, charges: u32, options: &[&str]
 }
 
 /// What a node gets that comes when the others have given back what they had leased.
-fn rest(server: &PostgresServer, policies: &str) -> usize {
+fn rest(server: &impl RunningServer, policies: &str) -> usize {
     let mut last = Node::start(server, policies, -1, 20, &["unleased"]);
     last.go();
     last.told(true).admitted
 }
 
-#[test]
-fn eight_nodes_without_leases_get_exactly_the_limit_of_each_algorithm() {
+pub(crate) fn eight_nodes_without_leases_get_exactly_the_limit_of_each_algorithm<
+    S: RunningServer,
+>() {
     for policies in POLICIES {
-        let server = PostgresServer::start();
+        let server = S::start();
         let nodes = nodes(&server, policies, 5, &["unleased"]);
         let told = nodes.into_iter().map(|node| node.told(true));
         let admitted: usize = told.map(|told| told.admitted).sum();
@@ -128,10 +150,9 @@ fn eight_nodes_without_leases_get_exactly_the_limit_of_each_algorithm() {
     }
 }
 
-#[test]
-fn eight_nodes_that_lease_get_the_limit_and_no_more() {
+pub(crate) fn eight_nodes_that_lease_get_the_limit_and_no_more<S: RunningServer>() {
     for policies in POLICIES {
-        let server = PostgresServer::start();
+        let server = S::start();
         let nodes = nodes(&server, policies, 5, &[]);
         let told = nodes.into_iter().map(|node| node.told(true));
         let admitted: usize = told.map(|told| told.admitted).sum();
@@ -140,10 +161,9 @@ fn eight_nodes_that_lease_get_the_limit_and_no_more() {
     }
 }
 
-#[test]
-fn nodes_that_are_killed_take_no_more_than_they_were_given() {
+pub(crate) fn nodes_that_are_killed_take_no_more_than_they_were_given<S: RunningServer>() {
     for policies in POLICIES {
-        let server = PostgresServer::start();
+        let server = S::start();
         let mut nodes = nodes(&server, policies, 1_000, &[]);
         for node in &mut nodes[..4] {
             // Each has been told something by then.
@@ -161,29 +181,35 @@ fn nodes_that_are_killed_take_no_more_than_they_were_given() {
     }
 }
 
-#[test]
-fn a_server_that_is_killed_under_load_loses_nothing_that_was_admitted() {
-    let mut server = PostgresServer::start();
-    let policies = "daily:20000";
-    // What a call in doubt has charged ahead would be lost too.
-    let nodes = nodes(&server, policies, 200, &["unleased"]);
-    for _ in 0..3 {
-        server.kill();
-        server.restart();
+pub(crate) fn a_server_that_is_killed_under_load_loses_nothing_that_was_admitted<
+    S: RunningServer,
+>() {
+    for is_leased in [false, true] {
+        let mut server = S::start_durable();
+        let options = if is_leased { &[][..] } else { &["unleased"] };
+        let nodes = nodes(&server, "daily:20000", 200, options);
+        for _ in 0..3 {
+            server.restart();
+        }
+        let told = nodes.into_iter().map(|node| node.told(true));
+        let told = told.fold(Told::default(), |sum, told| Told {
+            admitted: sum.admitted + told.admitted,
+            failed: sum.failed + told.failed,
+        });
+        assert!(told.admitted <= 20_000, "{told:?}");
+        // Each charge was admitted in the end, unless those in doubt have used the limit up; what a call in doubt had charged ahead
+        // is lost too.
+        assert!(
+            is_leased || told.admitted + told.failed >= 20_000,
+            "{told:?}"
+        );
     }
-    let told = nodes.into_iter().map(|node| node.told(true));
-    let told = told.fold(Told::default(), |sum, told| Told {
-        admitted: sum.admitted + told.admitted,
-        failed: sum.failed + told.failed,
-    });
-    assert!(told.admitted <= 20_000, "{told:?}");
-    // Each charge was admitted in the end, unless those in doubt have used the limit up.
-    assert!(told.admitted + told.failed >= 20_000, "{told:?}");
 }
 
-#[test]
-fn a_server_that_stands_still_is_given_up_and_admits_no_more_when_it_goes_on() {
-    let server = PostgresServer::start();
+pub(crate) fn a_server_that_stands_still_is_given_up_and_admits_no_more_when_it_goes_on<
+    S: RunningServer,
+>() {
+    let server = S::start();
     let policies = "sliding:2000:86400";
     let mut nodes = nodes(&server, policies, 100, &["impatient"]);
     server.pause();
@@ -201,11 +227,11 @@ fn a_server_that_stands_still_is_given_up_and_admits_no_more_when_it_goes_on() {
     assert!(admitted <= 2_000, "{admitted}");
 }
 
-#[tokio::test]
-async fn two_services_on_one_server_share_a_limit() {
-    let server = PostgresServer::start();
+pub(crate) async fn two_services_on_one_server_share_a_limit<S: RunningServer>() {
+    let server = S::start();
     let url = server.url();
-    let services = [(); 2].map(|()| Server::start_with("postgres", &[("DATABASE_URL", &url)]));
+    let [example, variable] = S::SERVICE;
+    let services = [(); 2].map(|()| Server::start_with(example, &[(variable, &url)]));
     let mut allowed = 0;
     for turn in 0..8 {
         let url = format!("{}/login", services[turn % 2].url);
