@@ -67,7 +67,8 @@ use crate::clock::{Clock, ServerClock};
 /// Postgres 13 or later, a database in UTF-8, and a user who may create tables and functions in the schema, or for whom the owner of
 /// them has made them once. TLS is that of the application's own sqlx: one of its TLS features, like `tls-rustls-ring`, and
 /// `?sslmode=verify-full` in the URL. Behind pgbouncer in transaction mode it takes pgbouncer 1.21 with `max_prepared_statements`, since statements
-/// are prepared, and `ignore_startup_parameters = options`; then the server itself should have a `statement_timeout` for this user.
+/// are prepared, and `ignore_startup_parameters = options,extra_float_digits`; then this user should have a `statement_timeout` of 4
+/// seconds, and a `default_transaction_isolation` of `read committed`, on the server itself.
 ///
 /// # Examples
 ///

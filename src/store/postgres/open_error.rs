@@ -34,6 +34,16 @@ pub enum PostgresOpenError {
     },
     /// The URL asks for TLS, and the application's sqlx is built without it.
     NoTls,
+    /// The server has no TLS, or its certificate is not trusted, or is not one for this host.
+    Tls {
+        /// What went wrong.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+    /// A pooler in front of the server, pgbouncer say, does not do what the store needs.
+    Pooler {
+        /// What the pooler or the server says.
+        source: Arc<dyn Error + Send + Sync>,
+    },
     /// The user may not make the tables, or may not use those that are there.
     NotPermitted {
         /// What the server says.
@@ -90,6 +100,8 @@ impl PostgresOpenError {
             Self::Unreachable { .. } => Mistake("postgres-unreachable"),
             Self::Refused { .. } => Mistake("postgres-refused"),
             Self::NoTls => Mistake("postgres-without-tls"),
+            Self::Tls { .. } => Mistake("postgres-tls-failed"),
+            Self::Pooler { .. } => Mistake("postgres-behind-pooler"),
             Self::NotPermitted { .. } => Mistake("postgres-not-permitted"),
             Self::ReadOnly => Mistake("postgres-read-only"),
             Self::NotUtf8 { .. } => Mistake("postgres-not-utf8"),
@@ -156,6 +168,12 @@ impl fmt::Display for PostgresOpenError {
             Self::NoTls => f.write_str(
                 "the URL asks for TLS, and sqlx is built without: add one of its TLS features to the application, like sqlx = { features = [\"tls-rustls-ring\"] }, or set sslmode=disable",
             ),
+            Self::Tls { .. } => f.write_str(
+                "there is no TLS with this Postgres: have sslrootcert name the CA of its certificate and the URL a host of it, or turn ssl on in the server",
+            ),
+            Self::Pooler { .. } => f.write_str(
+                "a pooler stands before this Postgres and keeps the store from working: give pgbouncer, 1.21 or later, ignore_startup_parameters = options,extra_float_digits and max_prepared_statements above 0, or connect past it",
+            ),
             Self::NotPermitted { .. } => f.write_str(
                 "the user may not make or use the tables of rate limits: grant CREATE on the schema, or make them once as their owner and grant USAGE, SELECT, INSERT, UPDATE and DELETE",
             ),
@@ -192,6 +210,8 @@ impl Error for PostgresOpenError {
         match self {
             Self::Unreachable { source, .. }
             | Self::Refused { source }
+            | Self::Tls { source }
+            | Self::Pooler { source }
             | Self::NotPermitted { source }
             | Self::Failed(source) => Some(source),
             _ => None,

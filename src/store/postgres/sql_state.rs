@@ -1,5 +1,6 @@
 //! What an error of Postgres means.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use sqlx::Error;
@@ -89,14 +90,27 @@ pub(super) fn open_error(location: &Location, error: Error) -> PostgresOpenError
             "28000" | "28P01" | "3D000" => PostgresOpenError::Refused { source },
             "42501" => PostgresOpenError::NotPermitted { source },
             "25006" => PostgresOpenError::ReadOnly,
+            // Another client's statement has the name, or it is not on the connection that the pooler has taken now.
+            "42P05" | "26000" => PostgresOpenError::Pooler { source },
+            // A server knows all of them.
+            "08P01" if source.to_string().contains("startup parameter") => {
+                PostgresOpenError::Pooler { source }
+            }
             "57P01" | "57P02" | "57P03" | "57014" | "55P03" => unreachable(source),
             code if code.starts_with("53") || code.starts_with("08") => unreachable(source),
             _ => PostgresOpenError::Failed(source),
         };
     }
     match error {
+        // So rustls says that it does not trust a certificate.
+        Error::Io(source) if source.kind() == ErrorKind::InvalidData => PostgresOpenError::Tls {
+            source: Arc::new(source),
+        },
         Error::Io(source) => unreachable(Arc::new(source)),
         Error::Tls(source) if source.to_string().contains("without") => PostgresOpenError::NoTls,
+        Error::Tls(source) => PostgresOpenError::Tls {
+            source: Arc::from(source),
+        },
         error => PostgresOpenError::Failed(Arc::new(error)),
     }
 }

@@ -291,12 +291,25 @@ fn name(info: &ConnectionInfo) -> String {
 }
 
 fn info_of(url: &str) -> Result<ConnectionInfo, RedisOpenError> {
-    let info = url
-        .into_connection_info()
-        .map_err(|error| invalid(&error))?;
+    let info = url.into_connection_info().map_err(|error| {
+        // With TLS it would be a good one.
+        let is_without_tls = plain(url).is_some_and(|plain| plain.into_connection_info().is_ok());
+        if is_without_tls {
+            RedisOpenError::NoTls
+        } else {
+            invalid(&error)
+        }
+    })?;
     // It tells when a connection has ended while nobody asks anything.
     let settings = info.redis_settings().clone();
     Ok(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
+}
+
+/// The same URL without TLS, when it is one with TLS.
+fn plain(url: &str) -> Option<String> {
+    let rest = ["rediss://", "valkeys://"].map(|scheme| url.strip_prefix(scheme));
+    let rest = rest.into_iter().flatten().next()?;
+    Some(format!("redis://{rest}"))
 }
 
 fn check_prefix(prefix: &str) -> Result<(), RedisOpenError> {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use crate::limit::Mistake;
@@ -14,8 +15,12 @@ use crate::store::StoreError;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum RedisOpenError {
-    /// The URL is no Redis URL, or needs a feature of the crate `redis` that is not on.
+    /// The URL is no Redis URL.
     InvalidUrl(String),
+    /// The URL asks for TLS, and the application's `redis` is built without it.
+    NoTls,
+    /// The server's certificate is not trusted, or is not one for this host.
+    Tls(Arc<dyn Error + Send + Sync>),
     /// The prefix is longer than 64 bytes, or has a brace or a control character.
     InvalidPrefix,
     /// Nobody answers at the address.
@@ -48,6 +53,8 @@ impl RedisOpenError {
     fn mistake(&self) -> Mistake {
         match self {
             Self::InvalidUrl(_) => Mistake("invalid-redis-url"),
+            Self::NoTls => Mistake("redis-without-tls"),
+            Self::Tls(_) => Mistake("redis-tls-failed"),
             Self::InvalidPrefix => Mistake("invalid-prefix"),
             Self::Unreachable(_) => Mistake("redis-unreachable"),
             Self::NotAllowed(_) => Mistake("redis-not-allowed"),
@@ -73,6 +80,8 @@ impl RedisOpenError {
             );
         if is_not_allowed {
             Self::NotAllowed(source)
+        } else if is_untrusted(redis) {
+            Self::Tls(source)
         } else if redis.is_io_error() {
             Self::Unreachable(source)
         } else {
@@ -87,6 +96,12 @@ impl fmt::Display for RedisOpenError {
             Self::InvalidUrl(why) => write!(
                 f,
                 "the URL is none of a Redis: {why}; give one like redis://user:password@host:6379/0"
+            )?,
+            Self::NoTls => f.write_str(
+                "the URL asks for TLS, and the crate redis is built without: add one of its TLS features to the application, like redis = { features = [\"tokio-rustls-comp\"] }, or write redis://",
+            )?,
+            Self::Tls(_) => f.write_str(
+                "there is no TLS with this Redis: have this machine trust the CA of its certificate, and the URL name a host of it",
             )?,
             Self::InvalidPrefix => f.write_str(
                 "the prefix of the keys is too long, or has a brace or a control character: give up to 64 bytes without, like \"app:\"",
@@ -116,10 +131,19 @@ impl fmt::Debug for RedisOpenError {
 impl Error for RedisOpenError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::InvalidUrl(_) | Self::InvalidPrefix => None,
-            Self::Unreachable(source) | Self::NotAllowed(source) | Self::Failed(source) => {
-                Some(source)
-            }
+            Self::InvalidUrl(_) | Self::NoTls | Self::InvalidPrefix => None,
+            Self::Tls(source)
+            | Self::Unreachable(source)
+            | Self::NotAllowed(source)
+            | Self::Failed(source) => Some(source),
         }
     }
+}
+
+/// So rustls says that it does not trust a certificate.
+fn is_untrusted(error: &redis::RedisError) -> bool {
+    let shared = error.source();
+    let shared = shared.and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let io = shared.and_then(|shared| shared.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }

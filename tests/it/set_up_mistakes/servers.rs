@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::name_in;
 
 /// The names of what is wrong with a Postgres. Without the feature they are only written here.
-pub(super) fn postgres_names() -> [&'static str; 13] {
+pub(super) fn postgres_names() -> [&'static str; 15] {
     #[cfg(feature = "postgres")]
     {
         use tollgate::PostgresOpenError;
@@ -22,6 +22,8 @@ pub(super) fn postgres_names() -> [&'static str; 13] {
             },
             PostgresOpenError::Refused { source: source() },
             PostgresOpenError::NoTls,
+            PostgresOpenError::Tls { source: source() },
+            PostgresOpenError::Pooler { source: source() },
             PostgresOpenError::NotPermitted { source: source() },
             PostgresOpenError::ReadOnly,
             PostgresOpenError::NotUtf8 {
@@ -50,6 +52,8 @@ pub(super) fn postgres_names() -> [&'static str; 13] {
         "postgres-unreachable",
         "postgres-refused",
         "postgres-without-tls",
+        "postgres-tls-failed",
+        "postgres-behind-pooler",
         "postgres-not-permitted",
         "postgres-read-only",
         "postgres-not-utf8",
@@ -61,13 +65,15 @@ pub(super) fn postgres_names() -> [&'static str; 13] {
 }
 
 /// The names of what is wrong with a Redis. Without the feature they are only written here.
-pub(super) fn redis_names() -> [&'static str; 5] {
+pub(super) fn redis_names() -> [&'static str; 7] {
     #[cfg(feature = "redis")]
     {
         use tollgate::RedisOpenError;
         let source = || Arc::new(std::fmt::Error);
         let errors = [
             RedisOpenError::InvalidUrl("no scheme".to_owned()),
+            RedisOpenError::NoTls,
+            RedisOpenError::Tls(source()),
             RedisOpenError::InvalidPrefix,
             RedisOpenError::Unreachable(source()),
             RedisOpenError::NotAllowed(source()),
@@ -81,6 +87,8 @@ pub(super) fn redis_names() -> [&'static str; 5] {
     #[cfg(not(feature = "redis"))]
     [
         "invalid-redis-url",
+        "redis-without-tls",
+        "redis-tls-failed",
         "invalid-prefix",
         "redis-unreachable",
         "redis-not-allowed",

@@ -1,7 +1,12 @@
 //! What is opened and what is refused.
 
-use sqlx::postgres::PgPoolOptions;
+use std::io::ErrorKind;
 
+use sqlx::postgres::PgPoolOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::sql_state::open_error;
 use super::*;
 use crate::store::engine::Backend;
 
@@ -101,6 +106,56 @@ async fn what_can_not_be_used_is_said_so_without_a_password() {
     let only_reads = "default_transaction_read_only%3Don";
     let reads = error_of(&format!("{}?options=-c%20{only_reads}", server.url())).await;
     assert_eq!(reads.name(), "postgres-read-only", "{reads:?}");
+}
+
+/// What a pooler answers to whoever connects, after the code of the error.
+async fn error_behind(code: &str, message: &str) -> PostgresOpenError {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let body = format!("SERROR\0VERROR\0C{code}\0M{message}\0\0");
+    let length = u32::try_from(body.len() + 4).unwrap();
+    let answer = [b"E", &length.to_be_bytes()[..], body.as_bytes()].concat();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 1_024];
+        assert!(client.read(&mut asked).await.unwrap() > 0);
+        client.write_all(&answer).await.unwrap();
+    });
+    error_of(&format!(
+        "postgres://app@127.0.0.1:{port}/app?sslmode=disable"
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn a_pooler_that_will_not_do_is_told_from_a_server_that_does_not_answer() {
+    for (code, message) in [
+        ("08P01", "unsupported startup parameter: extra_float_digits"),
+        ("42P05", "prepared statement \"sqlx_s_1\" already exists"),
+        ("26000", "prepared statement \"sqlx_s_1\" does not exist"),
+    ] {
+        let error = error_behind(code, message).await;
+        assert_eq!(error.name(), "postgres-behind-pooler", "{error:?}");
+        assert!(format!("{error:?}").contains(message), "{error:?}");
+    }
+    let error = error_behind("08P01", "server conn crashed?").await;
+    assert_eq!(error.name(), "postgres-unreachable", "{error:?}");
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_told_from_a_server_that_does_not_answer() {
+    let location = Location::from_url("postgres://db.internal/app").unwrap();
+    let untrusted = || std::io::Error::new(ErrorKind::InvalidData, "invalid peer certificate");
+    for error in [
+        sqlx::Error::Io(untrusted()),
+        sqlx::Error::Tls("server does not support TLS".into()),
+    ] {
+        let error = open_error(&location, error);
+        assert_eq!(error.name(), "postgres-tls-failed", "{error:?}");
+    }
+    let refused = sqlx::Error::Io(ErrorKind::ConnectionRefused.into());
+    let error = open_error(&location, refused);
+    assert_eq!(error.name(), "postgres-unreachable", "{error:?}");
 }
 
 #[tokio::test]

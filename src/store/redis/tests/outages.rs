@@ -1,6 +1,10 @@
 //! Servers that forget scripts, are restarted, stand still, or have no memory.
 
+use std::io::ErrorKind;
+
 use super::*;
+use crate::store::redis::RedisOpenError;
+use crate::store::redis::failure::certain;
 
 /// Each write is on the disk before it is answered.
 const DURABLE: &str = "--appendonly yes --appendfsync always";
@@ -156,6 +160,12 @@ async fn a_key_of_somebody_else_is_an_error_and_no_panic() {
 async fn what_is_no_redis_is_said_so_without_a_password() {
     let of = async |url: &str| RedisStore::connect(url).await.unwrap_err();
     assert_eq!(of("http://x").await.name(), "invalid-redis-url");
+    assert_eq!(of("rediss://h:x").await.name(), "invalid-redis-url");
+    for url in ["rediss://user:secret@127.0.0.1:1/0", "valkeys://127.0.0.1"] {
+        let without_tls = of(url).await;
+        assert_eq!(without_tls.name(), "redis-without-tls");
+        assert!(!format!("{without_tls:?}").contains("secret"));
+    }
     let nobody = of("redis://user:secret@127.0.0.1:1").await;
     assert_eq!(nobody.name(), "redis-unreachable");
     assert!(!format!("{nobody:?}").contains("secret"), "{nobody:?}");
@@ -167,6 +177,16 @@ async fn what_is_no_redis_is_said_so_without_a_password() {
     let store = RedisStore::connect(&format!("{}?pass=open", server.url())).await;
     let name = store.unwrap().health().name().to_owned();
     assert!(!name.contains("open"), "{name}");
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_told_from_a_server_that_does_not_answer() {
+    let of = |kind| {
+        let error = redis::RedisError::from(std::io::Error::new(kind, "invalid peer certificate"));
+        RedisOpenError::from_store(certain(error)).name()
+    };
+    assert_eq!(of(ErrorKind::InvalidData), "redis-tls-failed");
+    assert_eq!(of(ErrorKind::ConnectionRefused), "redis-unreachable");
 }
 
 #[tokio::test]
