@@ -4,16 +4,18 @@
 //! tasks, the charges of each. A sixth argument, `process-lock`, turns that on.
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer.
 
+mod charging;
 mod policies;
 
 use std::env;
 use std::error::Error;
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::time::Duration;
 
 use tokio::task::yield_now;
 use tollgate::{FailureMode, Key, Limiter, ManualClock, Policy, SqliteStore, Timestamp};
 
+use self::charging::charge_when_told;
 use self::policies::policy;
 
 #[tokio::main]
@@ -33,44 +35,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::try_new(policies?)?
         .store(&store)
         .on_store_failure(FailureMode::Closed);
-    let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
-
-    say("ready")?;
-    io::stdin().lock().read_line(&mut String::new())?;
-    let tasks: Vec<_> = (0..tasks)
-        .map(|_| {
-            let limiter = limiter.clone();
-            tokio::spawn(async move {
-                let key = Key::new("user", "alice");
-                for _ in 0..charges {
-                    if charge(&limiter, &key).await? {
-                        say("admitted")?;
-                    }
-                }
-                Ok::<_, io::Error>(())
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await??;
-    }
+    charge_when_told(&limiter, tasks.parse()?, charges.parse()?, charge).await?;
     store.close().await?;
     Ok(())
 }
 
 /// Charges once; a store that is busy with the other processes is asked again.
-async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
+async fn charge(limiter: Limiter, key: Key) -> io::Result<bool> {
     loop {
-        match limiter.check(key).await {
+        match limiter.check(&key).await {
             Ok(decision) => return Ok(decision.is_allowed()),
             Err(error) if error.is_transient() => yield_now().await,
             Err(error) => return Err(io::Error::other(error)),
         }
     }
-}
-
-fn say(word: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{word}")?;
-    out.flush()
 }

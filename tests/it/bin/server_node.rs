@@ -6,17 +6,19 @@
 //! It says `ready`, waits for a line, charges, and says `admitted` for each charge that was, when it has the answer, and `failed` for
 //! one whose fate is not known.
 
+mod charging;
 mod counters;
 mod policies;
 
 use std::env;
 use std::error::Error;
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::time::Duration;
 
 use tokio::task::yield_now;
 use tollgate::{Key, Limiter, Policy, StoreError};
 
+use self::charging::{charge_when_told, say};
 use self::counters::{Counters, Setting};
 use self::policies::policy;
 
@@ -39,45 +41,19 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let policies: Result<Vec<Policy>, _> = policies.split(',').map(policy).collect();
     let policies = policies?.into_iter().map(|policy| policy.leases(is_leased));
     let limiter = store.limit(Limiter::try_new(policies.collect::<Vec<_>>())?);
-    let (tasks, charges): (u32, u32) = (tasks.parse()?, charges.parse()?);
-
-    say("ready")?;
-    io::stdin().lock().read_line(&mut String::new())?;
-    let tasks: Vec<_> = (0..tasks)
-        .map(|_| {
-            let limiter = limiter.clone();
-            tokio::spawn(async move {
-                let key = Key::new("user", "alice");
-                for _ in 0..charges {
-                    if charge(&limiter, &key).await? {
-                        say("admitted")?;
-                    }
-                }
-                Ok::<_, io::Error>(())
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await??;
-    }
+    charge_when_told(&limiter, tasks.parse()?, charges.parse()?, charge).await?;
     // A server that is gone takes nothing back.
     let _ = store.close().await;
     Ok(())
 }
 
 /// Charges once; what was certainly not done is asked again.
-async fn charge(limiter: &Limiter, key: &Key) -> io::Result<bool> {
+async fn charge(limiter: Limiter, key: Key) -> io::Result<bool> {
     loop {
-        match limiter.check(key).await {
+        match limiter.check(&key).await {
             Ok(decision) => return Ok(decision.is_allowed()),
             Err(StoreError::BreakerOpen) => yield_now().await,
             Err(_) => say("failed")?,
         }
     }
-}
-
-fn say(word: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{word}")?;
-    out.flush()
 }
