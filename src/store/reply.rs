@@ -44,7 +44,7 @@ impl Reply {
         }
     }
 
-    #[cfg(all(test, feature = "_engine"))]
+    #[cfg(all(test, any(feature = "postgres", feature = "redis", feature = "sqlite")))]
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self, Self::Ready(_) | Self::Spent(_))
     }

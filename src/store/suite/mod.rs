@@ -16,6 +16,7 @@ mod clocks;
 mod giving_back;
 mod limits;
 mod model;
+mod poison;
 mod properties;
 mod several;
 mod windows;
@@ -28,7 +29,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub use self::{
     agreement::*, ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*,
-    properties::*, several::*, windows::*,
+    poison::*, properties::*, several::*, windows::*,
 };
 use super::{Charge, GiveBack, Handle, Outcome, Part, Reply, Reset, Rule, Store, StoreError};
 use crate::clock::ManualClock;
@@ -292,6 +293,8 @@ macro_rules! __store_suite {
             long_jobs_cover_every_page,
             a_sweep_deletes_only_what_no_window_needs,
             a_charge_that_nobody_waits_for_harms_no_other,
+            an_odd_key_is_a_key_or_an_error_and_harms_no_other,
+            an_odd_key_of_one_policy_charges_no_other,
             a_refused_request_is_not_recorded_by_a_sliding_window,
             many_units_in_one_millisecond_are_one_event,
             trimming_and_sweeping_change_no_answer,
