@@ -26,6 +26,7 @@ crate::__store_suite!(
     a_whole_policy_is_reset_and_nothing_of_others,
     long_jobs_cover_every_page,
     a_charge_that_nobody_waits_for_harms_no_other,
+    an_odd_key_is_a_key_or_an_error_and_harms_no_other,
     calendar_quotas_begin_anew_with_the_calendar,
     a_refused_policy_uses_nothing_of_the_others,
     several_policies_wait_for_the_slowest,
