@@ -51,6 +51,8 @@ mod process_lock;
 mod processes;
 mod quotas_example;
 mod readiness;
+#[cfg(feature = "records")]
+mod records;
 #[cfg(all(feature = "redis", unix))]
 mod redis;
 mod refunds;

@@ -19,8 +19,6 @@ mod record_store;
 )]
 mod records;
 mod resetting;
-#[cfg(test)]
-mod tests;
 mod values;
 
 use std::error::Error;

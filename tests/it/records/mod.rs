@@ -1,17 +1,16 @@
 //! Records in memory, and what a store in them promises.
 
-mod broken;
+mod faults;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::*;
-use crate::clock::ManualClock;
-use crate::limit::{Key, Policy, Timestamp};
-use crate::limiter::{FailureMode, Limiter};
-use crate::store::suite::Subject;
+use tollgate::{
+    ManualClock, ReadRecords, RecordChange, RecordStore, RecordWrite, Records, StoreError,
+    Timestamp,
+};
 
 /// A database that several stores share.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +44,7 @@ impl Records for Database {
         let mut state = self.lock();
         state.reads += 1;
         if state.fails_reading {
-            return Err(fault("as the test wants it"));
+            return Err(failure());
         }
         let values = keys.iter().map(|key| state.records.get(key).cloned());
         let read = ReadRecords::new(values.collect());
@@ -64,7 +63,7 @@ impl Records for Database {
             if let Some(fails) = state.fails
                 && keys.any(|key| key.contains(fails))
             {
-                return Err(fault("as the test wants it"));
+                return Err(failure());
             }
             let records = &mut state.records;
             let mut writes = change.writes().iter();
@@ -104,26 +103,26 @@ impl Records for Database {
 mod in_memory {
     use super::*;
 
-    crate::__store_suite!(Subject::new(async |clock| (
-        Database::default().store().clock(&clock),
-        ()
-    )));
+    tollgate::store_suite!(async |clock| (Database::default().store().clock(&clock), ()));
 }
 
 mod contended {
     use super::*;
 
-    crate::__store_suite!(Subject::new(async |clock| {
+    tollgate::store_suite!(async |clock| {
         let database = Database::default();
         database.lock().is_contended = true;
         (database.store().clock(&clock), ())
-    }));
+    });
 }
 
 fn clock() -> ManualClock {
     ManualClock::new(Timestamp::from_unix_millis(0))
 }
 
-fn user(n: usize) -> Key {
-    Key::new("user", n)
+fn failure() -> StoreError {
+    StoreError::Database {
+        is_transient: true,
+        source: Arc::new(std::io::Error::other("as the test wants it")),
+    }
 }
