@@ -57,8 +57,8 @@ const LONGEST_PREFIX: usize = 64;
 
 /// Counters in Redis 7.0 or later, or in Valkey: shared by all processes on all machines that use it.
 ///
-/// Clones are the same store, and all layers on it share its one queue and one connection. A batch of charges is one call of a script:
-/// all or nothing of each charge, by the clock of the server, whatever the clocks of the machines show.
+/// Clones are the same store, and all layers on it share its one queue and one connection. A batch of up to 512 charges is one call of a
+/// script: all or nothing of each charge, by the clock of the server, whatever the clocks of the machines show.
 /// Never more than the limit passes, as long as the server keeps what it was told: after a failover, or a restart without
 /// `appendfsync always`, its last moments may be lost, and what was admitted in them can be admitted once more.
 ///

@@ -32,6 +32,27 @@ async fn most_charges_need_no_round_trip_and_the_limit_is_met_exactly() {
     assert!(!is_admitted(&store, &policy).await);
 }
 
+/// A script of thousands of charges would hold up all others of the server.
+#[tokio::test]
+async fn many_charges_at_once_are_several_calls_and_answered_in_order() {
+    let server = RedisServer::start("");
+    let store = open(&server, "t:").await.clock(&noon());
+    let policy = Policy::fixed(2_999, 60).leases(false);
+    let before = calls(&server);
+    let replies: Vec<_> = (0..3_000)
+        .map(|_| store.engine.charge(&charge_of(&[(&policy, &alice())], 1)))
+        .collect();
+    let mut used = Vec::new();
+    for reply in replies {
+        let outcome = reply.await.unwrap();
+        used.push(outcome.found.first().state.used(&policy, outcome.at));
+    }
+    let expected: Vec<u64> = (1..=2_999).chain([2_999]).collect();
+    assert_eq!(used, expected);
+    let calls = calls(&server) - before;
+    assert!((6..100).contains(&calls), "{calls}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_lease_admit_exactly_the_limit_together() {
     let (server, prefix) = (RedisServer::shared(), RedisServer::prefix());
