@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::clock::{self, Clock, ManualClock};
 use crate::limit::{Key, Policy, Timestamp};
-use crate::store::Reply;
 use crate::store::engine::Engine;
 use crate::store::suite::{NOON, charge_of};
 
@@ -93,7 +92,7 @@ async fn admitted_of_each(mut nodes: Vec<Arc<Engine>>, is_leased: bool) -> HashM
             }
         }
         for (counter, reply) in replies {
-            let is_decided = matches!(reply, Reply::Ready(_));
+            let is_decided = reply.is_ready();
             // Each is answered, and only what is decided in memory comes sooner than a call can.
             let outcome = reply.await.unwrap();
             assert!(is_decided || clock::monotonic() - began >= 2 * LATENCY);
@@ -181,7 +180,7 @@ pub(in crate::store) async fn what_was_charged_ahead_is_spent_in_its_own_window(
             replies.push((servers_millis(), node.charge(&ask)));
         }
         for (asked_at, reply) in replies {
-            let is_decided = matches!(reply, Reply::Ready(_));
+            let is_decided = reply.is_ready();
             let outcome = reply.await.unwrap();
             // So nothing is spent when its window is over by the server's clock.
             let ahead = outcome.at.unix_millis() - asked_at;
