@@ -1,10 +1,10 @@
 //! Batches of charges and looks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::backend::RecordBackend;
 use super::page::{Of, Page};
-use super::{RecordChange, Records, conflict, tries};
+use super::{MOST_TRIES, MOST_WRITES, RecordChange, Records, conflict};
 use crate::clock::Clock;
 use crate::limit::algorithm::Found;
 use crate::store::engine::{Batch, Charged, Grant, worth_granting};
@@ -20,22 +20,23 @@ pub(super) async fn charge<R: Records>(
     let mut groups = groups(batch);
     let mut answers: Vec<_> = batch.charges.iter().map(|_| Err(conflict())).collect();
     let mut grants: Vec<_> = batch.ahead.iter().map(|_| None).collect();
-    for attempt in tries() {
-        if groups.is_empty() {
-            break;
-        }
+    let mut is_first = true;
+    while !groups.is_empty() {
+        // Of those that are too many to change together the first go first.
+        let rests: Vec<_> = groups.iter_mut().map(|group| group.split(batch)).collect();
         let parts = groups.iter().flat_map(|group| group.parts(batch));
         let asked: Vec<_> = parts.map(|part| (part, Of::Charge)).collect();
         let mut page = match backend.read(&asked, clock).await {
             Ok(page) => page,
-            Err(error) if attempt == 0 => return Err(error),
+            Err(error) if is_first => return Err(error),
             Err(error) => {
                 // Others of the batch have been charged.
-                let left = groups.into_iter();
+                let left = groups.into_iter().chain(rests.into_iter().flatten());
                 left.for_each(|group| group.fail(&error, &mut answers));
                 break;
             }
         };
+        is_first = false;
         let decided: Vec<_> = groups
             .iter()
             .map(|group| group.decide(batch, &mut page))
@@ -46,15 +47,21 @@ pub(super) async fn charge<R: Records>(
             .collect();
         let mut made = backend.make(&changes).await.into_iter();
         let mut left = Vec::new();
-        for (group, decided) in groups.into_iter().zip(decided) {
+        for ((group, decided), rest) in groups.into_iter().zip(decided).zip(rests) {
             let made = match decided.change {
                 Some(_) => made.next().unwrap_or_else(|| Err(conflict())),
                 None => Ok(true),
             };
             match made {
-                Ok(false) => left.push(group),
-                Ok(true) => group.answer(decided, &mut answers, &mut grants),
-                Err(error) => group.fail(&error, &mut answers),
+                Ok(false) => left.extend(group.once_more(rest)),
+                Ok(true) => {
+                    group.answer(decided, &mut answers, &mut grants);
+                    left.extend(rest);
+                }
+                Err(error) => {
+                    group.fail(&error, &mut answers);
+                    left.extend(rest);
+                }
             }
         }
         groups = left;
@@ -83,6 +90,8 @@ pub(super) async fn look<R: Records>(
 struct Group {
     charges: Vec<usize>,
     ahead: Vec<usize>,
+    /// How often others have changed the same records first.
+    lost: usize,
 }
 
 /// What a group has come to, if its change is made.
@@ -93,6 +102,40 @@ struct Decided {
 }
 
 impl Group {
+    /// Takes off the charges that would make a change too long, and what is asked for ahead of all of them.
+    fn split(&mut self, batch: Batch<'_>) -> Option<Self> {
+        let mut parts = HashSet::new();
+        let fit = self.charges.iter().take_while(|&&place| {
+            let own = batch.charges[place].parts.iter();
+            let is_empty = parts.is_empty();
+            parts.extend(own);
+            is_empty || parts.len() <= MOST_WRITES
+        });
+        let fit = fit.count();
+        if fit == self.charges.len() {
+            // Units of counters beside theirs would be more records.
+            let has_charges = fit > 0;
+            self.ahead
+                .retain(|&place| !has_charges || parts.contains(&batch.ahead[place].part));
+            return None;
+        }
+        Some(Self {
+            charges: self.charges.split_off(fit),
+            ahead: std::mem::take(&mut self.ahead),
+            lost: 0,
+        })
+    }
+
+    /// What is to be decided once more, unless that was so too often.
+    fn once_more(mut self, rest: Option<Self>) -> Option<Self> {
+        if let Some(rest) = rest {
+            self.charges.extend(rest.charges);
+            self.ahead = rest.ahead;
+        }
+        self.lost += 1;
+        (self.lost < MOST_TRIES).then_some(self)
+    }
+
     fn parts<'a>(&self, batch: Batch<'a>) -> impl Iterator<Item = &'a Part> {
         let charges = self.charges.iter().map(move |&place| &batch.charges[place]);
         let ahead = self

@@ -4,15 +4,13 @@ use std::collections::HashSet;
 
 use super::backend::RecordBackend;
 use super::page::{Of, Page};
-use super::{RecordChange, Records, conflict, feed, names, tries};
+use super::{KEYS_TOGETHER, RecordChange, RecordWrite, Records, conflict, feed, names, tries};
 use crate::clock::Clock;
 use crate::limit::algorithm::Taken;
 use crate::store::engine::{Attempts, Freed};
 use crate::store::memory::Place;
 use crate::store::{GiveBack, Part, StoreError};
 
-/// So many places change together, of which others are told.
-const CHANGED_TOGETHER: usize = 32;
 /// What the name of a block's counter ends with, behind that of its policy's.
 const OF_BLOCK: &str = ";block";
 
@@ -33,24 +31,22 @@ pub(super) async fn give_back<R: Records>(
             // They would be those of others.
             return Ok(());
         }
-        let mut writes = Writes::default();
         for back in &left {
             page.rows.give_back(back, page.at);
         }
-        for back in &left {
-            writes.add(back, &page);
-        }
+        let mut writes = Writes::default();
+        let (taken, mut later): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|back| writes.take(back, &page));
         let changes = writes.told(&page)?;
-        let made = backend.make(&changes).await;
-        let made: Result<Vec<_>, _> = made.into_iter().collect();
-        let made = made?;
-        let is_left = |back: &GiveBack| {
-            let name = names::of_place(&place_of(back));
-            let mut changes = changes.iter().zip(&made);
-            changes
-                .any(|(change, made)| !made && change.writes.iter().any(|write| write.key == name))
-        };
-        left.retain(|back| is_left(back));
+        let made: Result<Vec<_>, _> = backend.make(&changes).await.into_iter().collect();
+        let made = changes.iter().zip(made?);
+        let overtaken: HashSet<_> = made
+            .filter(|(_, made)| !made)
+            .flat_map(|(change, _)| change.writes.iter().map(|write| &write.key))
+            .collect();
+        let is_overtaken = |back: &&GiveBack| overtaken.contains(&names::of_place(&place_of(back)));
+        later.extend(taken.into_iter().filter(is_overtaken));
+        left = later;
         if left.is_empty() {
             return Ok(());
         }
@@ -106,42 +102,43 @@ pub(super) async fn count_refused<R: Records>(
 #[derive(Default)]
 struct Writes {
     apart: Vec<RecordChange>,
-    told: Vec<RecordChange>,
+    told: Vec<RecordWrite>,
     freed: Vec<Freed>,
     seen: HashSet<String>,
 }
 
 impl Writes {
-    fn add(&mut self, back: &GiveBack, page: &Page) {
+    /// Takes in what goes back to a place, unless that is to be told and too much is by now.
+    fn take(&mut self, back: &GiveBack, page: &Page) -> bool {
         let place = place_of(back);
         let Some(write) = page.write(&place) else {
-            return;
+            return true;
         };
-        if !self.seen.insert(write.key.clone()) {
-            return;
+        if self.seen.contains(&write.key) {
+            return true;
         }
-        let change = RecordChange {
-            writes: vec![write],
-        };
-        if page.rows.has_refused(&place) && self.told.len() < CHANGED_TOGETHER {
-            self.told.push(change);
+        let is_told = page.rows.has_refused(&place);
+        if is_told && self.told.len() == KEYS_TOGETHER {
+            return false;
+        }
+        self.seen.insert(write.key.clone());
+        if is_told {
+            self.told.push(write);
             self.freed.push(freed(&back.part));
         } else {
-            self.apart.push(change);
+            self.apart.push(RecordChange {
+                writes: vec![write],
+            });
         }
+        true
     }
 
     /// All changes, with what others are told.
     fn told(mut self, page: &Page) -> Result<Vec<RecordChange>, StoreError> {
-        let writes: Vec<_> = self
-            .told
-            .drain(..)
-            .flat_map(|change| change.writes)
-            .collect();
-        if writes.is_empty() {
+        if self.told.is_empty() {
             return Ok(self.apart);
         }
-        let mut change = RecordChange { writes };
+        let mut change = RecordChange { writes: self.told };
         let head = page.value(names::CHANGES);
         feed::tell(&mut change, head, &self.freed, page.at)?;
         self.apart.push(change);

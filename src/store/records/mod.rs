@@ -30,6 +30,11 @@ use super::StoreError;
 /// Each time somebody else has changed the same records first, so all together get on. Nobody loses as often by chance.
 const MOST_TRIES: usize = 64;
 
+/// Records that change together: some databases take no more in one transaction.
+const MOST_WRITES: usize = 100;
+/// Keys that do, of each of which there are some windows, and what others are told of them.
+const KEYS_TOGETHER: usize = 32;
+
 fn tries() -> impl Iterator<Item = usize> {
     0..MOST_TRIES
 }

@@ -90,7 +90,8 @@ pub trait Records: Send + 'static {
 
     /// Makes changes, and says of each in its place whether it was made: `false`, when one of its records is not what it was.
     ///
-    /// Each change is made whole or not at all. They have no record in common, and no order: what one of them comes to is nothing to
+    /// Each change is made whole or not at all, and has 100 records at most, unless a single decision is about more policies. They have
+    /// no record in common, and no order: what one of them comes to is nothing to
     /// the others.
     ///
     /// # Errors

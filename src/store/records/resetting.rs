@@ -1,15 +1,15 @@
 //! Resets and sweeps, a page at a time.
 
 use super::backend::RecordBackend;
-use super::{RecordChange, RecordWrite, Records, conflict, feed, names, tries, values};
+use super::{
+    KEYS_TOGETHER, RecordChange, RecordWrite, Records, conflict, feed, names, tries, values,
+};
 use crate::limit::{Key, Timestamp};
 use crate::store::engine::{Cursor, Freed, Page};
 use crate::store::memory::{Place, Rows};
 use crate::store::{Part, Reset, StoreError};
 
-/// Records that are read at once, and keys that change together: some databases take no more in one transaction.
 const READ_AT_ONCE: usize = 1_000;
-const RESET_TOGETHER: usize = 32;
 
 /// Resets the key itself, and then page by page those under it.
 pub(super) async fn reset<R: Records>(
@@ -90,7 +90,7 @@ impl InForce {
                     continue;
                 }
                 if last.as_deref() != Some(key) {
-                    if keys == RESET_TOGETHER {
+                    if keys == KEYS_TOGETHER {
                         read.next = last;
                         return Ok(read);
                     }

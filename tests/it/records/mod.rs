@@ -21,6 +21,8 @@ struct State {
     records: BTreeMap<String, String>,
     reads: usize,
     changes: usize,
+    /// The most records that one change had.
+    longest: usize,
     /// Others change the same records, so that every other attempt fails.
     is_contended: bool,
     now: Option<Timestamp>,
@@ -57,6 +59,8 @@ impl Records for Database {
     async fn change(&mut self, changes: &[RecordChange]) -> Vec<Result<bool, StoreError>> {
         let state = &mut *self.lock();
         state.changes += 1;
+        let lengths = changes.iter().map(|change| change.writes().len());
+        state.longest = lengths.chain([state.longest]).max().unwrap();
         let is_overtaken = state.is_contended && state.changes % 2 == 1;
         let mut make = |change: &RecordChange| {
             let mut keys = change.writes().iter().map(RecordWrite::key);
