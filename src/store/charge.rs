@@ -83,12 +83,6 @@ impl Part {
         &self.rule.policy
     }
 
-    /// Whether the other one is of the same counter, under the same policy.
-    #[cfg(feature = "_engine")]
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.is_under(&other.rule) && self.key == other.key
-    }
-
     /// Whether it is counted by the same rule, under the same policy.
     #[cfg(feature = "_engine")]
     pub(crate) fn is_under(&self, rule: &Arc<Rule>) -> bool {

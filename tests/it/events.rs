@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tollgate::key::{self, PeerAddr};
 use tollgate::{Key, Limiter, Policy, RateLimitLayer};
 use tower::{Layer, ServiceBuilder};
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -63,6 +63,11 @@ impl<S: Subscriber> tracing_subscriber::Layer<S> for Ear {
 impl Ear {
     /// Listens on this thread until the guard is dropped.
     fn listen() -> (Self, DefaultGuard) {
+        // As long as there is one subscriber alone, whatever thread comes to an event first settles for all whether anybody
+        // listens to it, by its own.
+        static OTHER: LazyLock<Dispatch> =
+            LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+        LazyLock::force(&OTHER);
         let ear = Self::default();
         let subscriber = tracing_subscriber::registry().with(ear.clone());
         (ear, subscriber.set_default())

@@ -182,6 +182,7 @@ impl Engine {
         let at = self.now();
         let ask = |part: &Part| self.inbox.put_refill(part.clone());
         if let Some(verdicts) = self.leases.spend_and_judge(charge, at, ask) {
+            self.refusals.spent(charge);
             #[cfg(feature = "metrics")]
             self.health().meters().charged("lease", 1);
             return Reply::Spent(verdicts);

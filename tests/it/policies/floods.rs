@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use sqlx::{Connection, Executor, Row, SqliteConnection};
-use tollgate::{Key, Policy, RateLimitLayer, SqliteStore, Verdict, key};
+use tollgate::{Key, Limiter, Policies, Policy, RateLimitLayer, SqliteStore, Verdict, key};
 use tower::Layer;
 
-use crate::support::{Answer, CLIENT, LONG, from, hello, send};
+use crate::support::{Answer, CLIENT, LONG, clock, from, hello, send, sqlite};
 
 /// 2 for all together, and 9 for each client.
 fn all_and_each(store: &SqliteStore) -> RateLimitLayer {
@@ -92,4 +92,57 @@ async fn a_client_that_was_never_asked_of_is_told_of_the_policy_that_refuses() {
     assert!(of_alice[1].starts_with("\"all\";r=0;"), "{of_alice:?}");
     assert!(of_bob[0].starts_with("\"all\";r=0;"), "{of_bob:?}");
     assert_eq!((of_alice.len(), of_bob.len()), (2, 1));
+}
+
+fn limiter(policies: impl Into<Policies>, store: &SqliteStore) -> Limiter {
+    Limiter::new(policies).store(store)
+}
+
+fn user() -> Key {
+    Key::new("user", 1)
+}
+
+/// A policy with the same key that is over by now is told, since its wait may be the longest.
+#[tokio::test]
+async fn the_longest_wait_is_told_also_when_a_policy_was_used_up_since() {
+    for is_refused_before in [false, true] {
+        let store = sqlite(&clock());
+        let quota = Policy::hourly(3).name("quota");
+        let both = limiter([Policy::fixed(1, 60).name("burst"), quota.clone()], &store);
+        let alone = limiter(quota, &store);
+        assert!(both.check(user()).await.unwrap().is_allowed());
+        assert!(both.check(user()).await.unwrap().is_denied());
+        for _ in 0..2 {
+            assert!(alone.check(user()).await.unwrap().is_allowed());
+        }
+        if is_refused_before {
+            assert!(alone.check(user()).await.unwrap().is_denied());
+        }
+        let decision = both.check(user()).await.unwrap();
+        assert_eq!(decision.violated().count(), 2);
+        assert_eq!(decision.retry_after(), Some(Duration::from_hours(1)));
+    }
+}
+
+#[tokio::test]
+async fn refusals_count_towards_a_block_also_beside_another_refusal() {
+    let store = sqlite(&clock());
+    let own = Policy::hourly(3)
+        .name("own")
+        .block_after(3, Duration::from_mins(10));
+    let both = limiter([Policy::fixed(1, 60).name("burst"), own.clone()], &store);
+    let alone = limiter(own, &store);
+    assert!(both.check(user()).await.unwrap().is_allowed());
+    assert!(both.check(user()).await.unwrap().is_denied());
+    for _ in 0..2 {
+        assert!(alone.check(user()).await.unwrap().is_allowed());
+    }
+    for _ in 0..3 {
+        assert!(both.check(user()).await.unwrap().is_denied());
+    }
+    let seen = alone.peek(user()).await.unwrap();
+    assert!(
+        seen.verdicts()
+            .any(|verdict| verdict.blocked_for().is_some())
+    );
 }

@@ -4,15 +4,15 @@
 //! what is known at once; of other processes the writer reads what they have written into `changes`. So it may refuse too
 //! much for a moment, and never too little.
 
-mod refusal;
+mod known;
 #[cfg(test)]
 mod tests;
 mod uncounted;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::refusal::Refusal;
+use self::known::{Answer, Known};
 pub(super) use self::uncounted::Uncounted;
 use super::backend::{Attempts, Freed, FreedSet};
 use super::table::{SHARDS, Table};
@@ -24,7 +24,9 @@ use crate::store::{Charge, Outcome, Part, Reset};
 /// What is known to be over, of one store handle.
 #[derive(Default)]
 pub(super) struct Refusals {
-    table: Table<Refusal>,
+    table: Table<Known>,
+    /// Whether room was found beside a refusal, which is not to be told any more when some of it is used.
+    has_room: AtomicBool,
     /// For each shard of the table, how often units of its keys became free. It is raised before what is known goes.
     freed: [AtomicU64; SHARDS],
     /// What was refused of keys that are not known any more. It is locked after a shard, if both are.
@@ -55,41 +57,23 @@ impl Refusals {
         if self.is_empty() || !may_be_known(charge) {
             return None;
         }
-        let mut found = self.find(charge, now);
+        let mut found = charge.parts.map(|part| {
+            let shard = self.table.lock(part);
+            let known = shard.get();
+            let found = known.and_then(|known| known.find(part, charge.cost, now));
+            found.unwrap_or_else(|| Found::unknown(part.unused(now)))
+        });
         if !is_enough(charge, &found) {
             return None;
         }
         let parts = charge.parts.iter().zip(found.iter_mut());
         for (part, found) in parts.filter(|(_, found)| !found.fits) {
-            if let Some(refusal) = self.table.lock(part).get_mut() {
-                refusal.refuse(charge.cost);
-                *found = refusal.found(now);
+            if let Some(known) = self.table.lock(part).get_mut() {
+                known.refuse(charge.cost);
+                *found = known.find(part, charge.cost, now).unwrap_or(*found);
             }
         }
         Some(Outcome { at: now, found })
-    }
-
-    /// What is known of a charge.
-    fn find(&self, charge: &Charge, now: Timestamp) -> Few<Found> {
-        let mut found = charge.parts.map(|part| Found::unknown(part.unused(now)));
-        for (place, part) in charge.parts.iter().enumerate() {
-            let shard = self.table.lock(part);
-            let refusal = shard.get();
-            let Some(refusal) = refusal.filter(|known| known.refuses(part, charge.cost, now))
-            else {
-                continue;
-            };
-            for (other, (part, found)) in charge.parts.iter().zip(found.iter_mut()).enumerate() {
-                if other == place {
-                    *found = refusal.found(now);
-                } else if !found.is_known
-                    && let Some(beside) = refusal.found_beside(part, charge.cost, now)
-                {
-                    *found = beside;
-                }
-            }
-        }
-        found
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -101,34 +85,56 @@ impl Refusals {
 
     /// Takes in what the store has answered to a charge of a batch that was taken at a moment.
     pub(super) fn note(&self, charge: &Charge, outcome: &Outcome, moment: &Moment) {
-        let may_be_known = may_be_known(charge);
         let is_admitted = outcome.found.iter().all(|found| found.fits);
+        let may_be_known = !is_admitted && may_be_known(charge);
         for (part, found) in charge.parts.iter().zip(outcome.found.iter()) {
+            if is_admitted {
+                self.forget(part);
+                continue;
+            }
             if found.fits {
-                self.forget_if(part, |known| is_admitted || known.cost() <= charge.cost);
-            } else if may_be_known && !part.is_block() {
-                self.note_part(part, found, charge, outcome, moment);
+                // Others have freed something.
+                self.forget_if(part, |known| known.has_refused(charge.cost));
+            }
+            if may_be_known && !part.is_block() {
+                self.note_part(part, charge.cost, outcome.at, found, moment);
             }
         }
     }
 
-    fn note_part(
-        &self,
-        part: &Part,
-        found: &Found,
-        charge: &Charge,
-        outcome: &Outcome,
-        moment: &Moment,
-    ) {
-        let Some(refusal) = Refusal::of(part, found, charge, outcome) else {
+    fn note_part(&self, part: &Part, cost: u32, at: Timestamp, found: &Found, moment: &Moment) {
+        let Some(answer) = Answer::of(part, cost, at, found) else {
             return;
         };
         let mut shard = self.table.lock(part);
         let freed = &self.freed[shard.number()];
-        if freed.load(Ordering::Acquire) == moment.0[shard.number()] {
-            shard.insert(refusal, |part, mut gone| {
+        if freed.load(Ordering::Acquire) != moment.0[shard.number()] {
+            return;
+        }
+        if answer.fits() {
+            self.has_room.store(true, Ordering::Relaxed);
+        }
+        match shard.get_mut() {
+            Some(known) => {
+                let attempts = known.take_attempts(part);
+                known.note(part, answer);
+                self.keep(attempts);
+            }
+            None => shard.insert(Known::new(part, answer), |part, mut gone| {
                 self.keep(gone.take_attempts(part));
-            });
+            }),
+        }
+    }
+
+    /// Notes that units were used without asking the store: what is left of them is not what was found.
+    pub(super) fn spent(&self, charge: &Charge) {
+        if !self.has_room.load(Ordering::Relaxed) {
+            return;
+        }
+        for part in charge.parts.iter() {
+            if let Some(known) = self.table.lock(part).peek_mut() {
+                known.forget_room();
+            }
         }
     }
 
@@ -168,7 +174,7 @@ impl Refusals {
             return 0;
         }
         let shard = self.table.lock(part);
-        let known = shard.get().and_then(|refusal| refusal.uncounted(part));
+        let known = shard.get().and_then(|known| known.uncounted(part));
         let known = known.filter(|attempts| attempts.are_of(part, at, state));
         let known = known.map_or(0, |attempts| attempts.units);
         known + self.attempts().of(part, at, state)
@@ -177,10 +183,16 @@ impl Refusals {
     /// What was refused from memory and is to be counted. What is over is forgotten.
     pub(super) fn take_attempts(&self, now: Timestamp) -> Vec<Attempts> {
         let mut taken = self.attempts().take(usize::MAX);
-        self.table.retain(|part, refusal| {
-            taken.extend(refusal.take_attempts(part));
-            !refusal.is_over(now)
+        let mut has_room = false;
+        self.has_room.store(false, Ordering::Relaxed);
+        self.table.retain(|part, known| {
+            taken.extend(known.take_attempts(part));
+            has_room |= known.has_room();
+            !known.is_over(now)
         });
+        if has_room {
+            self.has_room.store(true, Ordering::Relaxed);
+        }
         taken
     }
 
@@ -193,15 +205,15 @@ impl Refusals {
         self.forget_if(part, |_| true);
     }
 
-    fn forget_if(&self, part: &Part, is_meant: impl FnOnce(&Refusal) -> bool) {
+    fn forget_if(&self, part: &Part, is_meant: impl FnOnce(&Known) -> bool) {
         if self.is_empty() {
             return;
         }
         let mut shard = self.table.lock(part);
         if shard.get().is_some_and(is_meant)
-            && let Some(mut refusal) = shard.remove()
+            && let Some(mut known) = shard.remove()
         {
-            self.keep(refusal.take_attempts(part));
+            self.keep(known.take_attempts(part));
         }
     }
 
@@ -209,11 +221,10 @@ impl Refusals {
         for freed in &self.freed {
             freed.fetch_add(1, Ordering::Release);
         }
-        self.table.retain(|part, refusal| {
-            // Of several policies each tells what it has.
-            let is_meant = is_meant(part) || refusal.beside().any(&is_meant);
+        self.table.retain(|part, known| {
+            let is_meant = is_meant(part);
             if is_meant {
-                self.keep(refusal.take_attempts(part));
+                self.keep(known.take_attempts(part));
             }
             !is_meant
         });

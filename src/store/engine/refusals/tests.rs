@@ -76,6 +76,23 @@ fn a_cheaper_charge_must_ask_and_a_dearer_one_need_not() {
     assert!(!is_refused(&refusals, &forced, 2_000));
 }
 
+/// What was refused for the cheaper one is as true as it was.
+#[test]
+fn the_smallest_cost_that_was_refused_stays_known() {
+    let refusals = known(&charge(1, 2));
+    refusals.note(
+        &charge(1, 5),
+        &answer(&charge(1, 5), 10, 2_000),
+        &refusals.moment(),
+    );
+    assert!(is_refused(&refusals, &charge(1, 2), 3_000));
+    assert!(!is_refused(&refusals, &charge(1, 1), 3_000));
+    assert!(
+        !is_refused(&refusals, &charge(1, 2), 6_000),
+        "no longer than before"
+    );
+}
+
 #[test]
 fn another_limit_on_the_same_counter_must_ask() {
     let refusals = known(&charge(1, 2));
@@ -244,8 +261,21 @@ fn a_sliding_window_is_asked_again_when_an_event_has_left() {
         !is_refused(&refusals, &charge, 60_000),
         "one more is left then"
     );
-    let dearer = Charge::new(charge.parts.clone(), 3);
-    assert!(!is_refused(&refusals, &dearer, 58_000));
+    let of = |cost| Charge::new(charge.parts.clone(), cost);
+    assert!(
+        !is_refused(&refusals, &of(3), 58_000),
+        "its wait is another"
+    );
+    for cost in 3..9 {
+        let found = of(cost).decide(at(57_500), &Few::one(State::Log(log)));
+        let outcome = Outcome {
+            at: at(57_500),
+            found,
+        };
+        refusals.note(&of(cost), &outcome, &refusals.moment());
+    }
+    let known = (1..9).filter(|cost| is_refused(&refusals, &of(*cost), 58_000));
+    assert_eq!(known.collect::<Vec<_>>(), [5, 6, 7, 8], "no more than some");
 }
 
 /// Its attempts are of the next window then.

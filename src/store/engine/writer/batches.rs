@@ -159,6 +159,7 @@ impl<B: Backend> Writer<B> {
                 self.inbox.health.meters().charged("refusal", 1);
                 return Some(refused);
             };
+            self.refusals.spent(charge);
             #[cfg(feature = "metrics")]
             self.inbox.health.meters().charged("lease", 1);
             Some(spent)

@@ -133,3 +133,57 @@ fn a_policy_that_blocks_must_be_known_to_have_room_or_to_be_blocked() {
     let expected = Some(vec![Some(false), Some(false), None]);
     assert_eq!(told(&refusals, &of(3), 2_000), expected);
 }
+
+fn third() -> Policy {
+    Policy::fixed(100, 60).name("s")
+}
+
+/// One client that is over asks now here, now there.
+#[test]
+fn what_is_known_beside_a_refusal_outlasts_refusals_beside_other_policies() {
+    let of = |beside: &Policy| charge_of(&[(&policy(), &key(1)), (beside, &key(1))], 2);
+    let refusals = known(&of(&other()));
+    let elsewhere = of(&third());
+    assert_eq!(told(&refusals, &elsewhere, 2_000), None, "it is asked once");
+    let outcome = answer(&elsewhere, 10, 1_500);
+    refusals.note(&elsewhere, &outcome, &refusals.moment());
+    let expected = Some(vec![Some(false), Some(true)]);
+    for charge in [of(&other()), elsewhere] {
+        assert_eq!(told(&refusals, &charge, 2_000), expected);
+    }
+}
+
+/// Its refusals block the key, so it must be known of each client that it has room.
+#[test]
+fn clients_of_a_policy_that_blocks_are_known_beside_each_other() {
+    let blocking = other().block_after(3, Duration::from_secs(600));
+    let of = |user| charge_of(&[(&policy(), &key(1)), (&blocking, &key(user))], 2);
+    let refusals = known(&of(2));
+    refusals.note(&of(3), &answer(&of(3), 10, 1_500), &refusals.moment());
+    for user in [2, 3] {
+        let expected = Some(vec![Some(false), Some(true), None]);
+        assert_eq!(told(&refusals, &of(user), 2_000), expected);
+    }
+}
+
+#[test]
+fn room_is_not_told_any_more_when_some_of_it_is_used() {
+    let both = charge_of(&[(&policy(), &key(1)), (&other(), &key(1))], 2);
+    let alone = charge_of(&[(&other(), &key(1))], 2);
+    let uses: [&dyn Fn(&Refusals); 3] = [
+        &|refusals| refusals.spent(&alone),
+        &|refusals| refusals.note(&alone, &answer(&alone, 0, 1_500), &refusals.moment()),
+        &|refusals| refusals.free(alone.parts.first()),
+    ];
+    for is_used in uses {
+        let refusals = known(&both);
+        is_used(&refusals);
+        assert_eq!(told(&refusals, &both, 2_000), None, "it must be asked");
+        assert!(is_refused(&refusals, &charge(1, 2), 2_000));
+    }
+    // And refuses for itself, when that has come to be known.
+    let refusals = known(&both);
+    refusals.note(&alone, &answer(&alone, 100, 1_500), &refusals.moment());
+    let expected = Some(vec![Some(false), Some(false)]);
+    assert_eq!(told(&refusals, &both, 2_000), expected);
+}
