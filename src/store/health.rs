@@ -234,6 +234,7 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         let health = Health::new("limits.db".to_owned(), DecidedWithout::default());
+        crate::store::suite::let_others_listen();
         tracing::subscriber::with_default(subscriber, || events(&health));
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         text.lines()
@@ -308,6 +309,7 @@ mod tests {
     #[test]
     fn a_failing_store_and_a_closed_one_are_told_once_each_under_stable_names() {
         let names = Names::default();
+        crate::store::suite::let_others_listen();
         let subscriber = tracing_subscriber::registry().with(names.clone());
         let guard = subscriber.set_default();
         let health = Health::new("memory".to_owned(), DecidedWithout::default());

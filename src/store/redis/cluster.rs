@@ -25,6 +25,8 @@ pub(super) struct Cluster {
     timeout: Timeout,
     nodes: Vec<Node>,
     owners: Vec<usize>,
+    /// How often these were others than before.
+    moves: u64,
     is_known: bool,
 }
 
@@ -71,6 +73,7 @@ impl Cluster {
             timeout,
             nodes: Vec::new(),
             owners: vec![NOBODY; SLOTS],
+            moves: 0,
             is_known: false,
         }
     }
@@ -223,6 +226,11 @@ impl Cluster {
         Ok(places.find(|place| self.nodes[*place].is_master))
     }
 
+    /// What is another one when slots have moved, or masters.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves
+    }
+
     /// Asks a master something. When it can't be asked, another one may have taken its place.
     pub(super) async fn ask(&mut self, place: usize, cmd: &Cmd) -> Result<Answer> {
         let Some(node) = self.nodes.get_mut(place) else {
@@ -312,6 +320,7 @@ impl Cluster {
             let slots = owners.get_mut(first..=last).ok_or_else(no_map)?;
             slots.fill(place);
         }
+        self.moves += u64::from(self.owners != owners);
         self.owners = owners;
         self.is_known = true;
         // Of one that is no master any more the clock says nothing.

@@ -194,20 +194,23 @@ impl RedisStore {
     }
 
     fn on(servers: Servers, timeout: Timeout, name: String, prefix: &str) -> Self {
-        let offset = Arc::new(AtomicI64::new(0));
-        let clock = ServerClock::new();
-        let backend = Redis {
-            servers,
-            names: Names::new(prefix),
-            clock: clock.clone(),
-            offset: Arc::clone(&offset),
-            limits: KnownLimits::default(),
-            untold: Untold::default(),
-        };
+        let backend = Self::backend(servers, prefix);
+        let (clock, offset) = (backend.clock.clone(), Arc::clone(&backend.offset));
         Self {
             engine: Arc::new(Engine::new(name, backend, Clock::Server(clock))),
             timeout,
             offset,
+        }
+    }
+
+    fn backend(servers: Servers, prefix: &str) -> Redis {
+        Redis {
+            servers,
+            names: Names::new(prefix),
+            clock: ServerClock::new(),
+            offset: Arc::default(),
+            limits: KnownLimits::default(),
+            untold: Untold::default(),
         }
     }
 

@@ -51,8 +51,10 @@ pub(super) async fn reset(
     };
     let counter = &*reset.part.rule.counter;
     let node = redis.servers.next(after.table).await?;
-    let Some(node) = node.filter(|node| *node == after.table || after.route.is_empty()) else {
-        // What another one has by now is not looked through in its order.
+    // What another one has by now was looked through, or will be, or neither.
+    let moves = redis.servers.moves().to_string();
+    let is_as_before = after.policy.is_empty() || after.policy == moves;
+    let Some(node) = node.filter(|_| is_as_before) else {
         return Err(certain(MasterGone));
     };
     let mut scan = Cmd::new();
@@ -99,7 +101,7 @@ pub(super) async fn reset(
                 place
             },
             at: i64::try_from(count).unwrap_or(i64::MAX),
-            ..Cursor::default()
+            policy: moves,
         }),
     })
 }

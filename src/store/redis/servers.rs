@@ -119,6 +119,14 @@ impl Servers {
         }
     }
 
+    /// What is another one when something has moved between them.
+    pub(super) fn moves(&self) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Cluster(cluster) => cluster.moves(),
+        }
+    }
+
     /// Asks one of them something without a script.
     pub(super) async fn ask(&mut self, place: usize, cmd: &Cmd) -> Result<Answer, StoreError> {
         match self {

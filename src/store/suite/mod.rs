@@ -44,6 +44,15 @@ pub(in crate::store) fn runner_of(cases: u32) -> proptest::test_runner::TestRunn
     properties::runner(cases)
 }
 
+/// As long as there is one subscriber of events alone, whatever thread comes to an event first settles for all whether anybody
+/// listens to it, by its own.
+#[cfg(test)]
+pub(in crate::store) fn let_others_listen() {
+    static OTHER: std::sync::LazyLock<tracing::Dispatch> =
+        std::sync::LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+    std::sync::LazyLock::force(&OTHER);
+}
+
 pub(in crate::store) const NOON: i64 = 3_567_225_600_000;
 
 /// A store under test, on a clock that stands still.

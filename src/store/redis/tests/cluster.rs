@@ -2,9 +2,14 @@
 
 use super::nodes::Nodes;
 use super::*;
+use crate::clock::Clock;
 use crate::limit::few::Few;
+use crate::store::engine::{Backend, Batch};
+use crate::store::redis::cluster::Cluster;
+use crate::store::redis::server::Timeout;
+use crate::store::redis::servers::Servers;
 use crate::store::suite::part_of;
-use crate::store::{Charge, Part};
+use crate::store::{Charge, Part, Reset};
 
 crate::__store_suite!(
     Subject::new(async |clock| (
@@ -170,6 +175,53 @@ fn move_slot(nodes: &Nodes, n: u32) {
     }
     for place in [1, 0, 2] {
         nodes.cli(place, &["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
+    }
+}
+
+/// What has moved may have been where it was looked for before, or where it will be: nobody could tell that all was reset.
+#[tokio::test]
+async fn a_reset_ends_with_an_error_when_something_moves_meanwhile() {
+    let nodes = Nodes::start();
+    let seeds = vec![crate::store::redis::info_of(&nodes.url(0)).unwrap()];
+    let timeout = Timeout::new();
+    let cluster = Cluster::new(seeds, timeout);
+    let mut redis = RedisStore::backend(Servers::Cluster(Box::new(cluster)), "t:");
+    let policy = Policy::daily(10).name("window");
+    let is_of_first = |n: &u32| {
+        let name = format!("t:window;calendar;day:{{{}}}", key(*n).as_str());
+        let slot = nodes.cli(0, &["CLUSTER", "KEYSLOT", &name]);
+        slot.parse::<u32>().unwrap() <= 5_460
+    };
+    let moving = (0..100).find(is_of_first).unwrap();
+    let charges = [charge_of_key(&policy, moving)];
+    let batch = Batch {
+        charges: &charges,
+        ahead: &[],
+    };
+    let clock = Clock::Manual(noon());
+    let reset = Reset {
+        part: Part {
+            key: Key::prefix_of_all(),
+            ..part_of(&policy, &key(0))
+        },
+        with_keys_under: true,
+        at: noon().now(),
+    };
+    redis.charge(batch, &clock).await.unwrap();
+    let mut after = redis.reset(&reset, None).await.unwrap().next;
+    after = redis.reset(&reset, after).await.unwrap().next;
+    assert!(after.is_some(), "there are more nodes");
+    move_slot(&nodes, moving);
+    let made = redis.charge(batch, &clock).await.unwrap();
+    assert!(made.answers[0].is_ok(), "it is found where it is");
+    let error = redis.reset(&reset, after).await.unwrap_err();
+    assert!(
+        format!("{error:?}").contains("reset it once more"),
+        "{error:?}"
+    );
+    let mut after = redis.reset(&reset, None).await.unwrap().next;
+    while after.is_some() {
+        after = redis.reset(&reset, after).await.unwrap().next;
     }
 }
 

@@ -227,6 +227,7 @@ async fn a_database_without_wal_is_warned_about_once() {
         let (_folder, path) = folder();
         let pool = pool_of(options(&path).journal_mode(mode)).await;
         let events = Events::default();
+        crate::store::suite::let_others_listen();
         let guard = tracing_subscriber::registry()
             .with(events.clone())
             .set_default();
