@@ -110,10 +110,8 @@ impl Cluster {
                 }
             }
         }
-        let answers = answers.into_iter();
-        answers
-            .map(|answer| answer.unwrap_or_else(|| Err(certain(Redirected))))
-            .collect()
+        let answered = |answer: Option<_>| answer.unwrap_or_else(|| Err(certain(Redirected)));
+        answers.into_iter().map(answered).collect()
     }
 
     /// Sends the open calls, each to the node of its slot.
@@ -313,10 +311,8 @@ impl Cluster {
             let port = u16::try_from(*port).map_err(|_| no_map())?;
             let place = self.node(host, port)?;
             masters.push(place);
-            let slots = usize::try_from(*first)
-                .ok()
-                .zip(usize::try_from(*last).ok());
-            let (first, last) = slots.ok_or_else(no_map)?;
+            let [first, last] = [first, last].map(|slot| usize::try_from(*slot));
+            let (first, last) = first.ok().zip(last.ok()).ok_or_else(no_map)?;
             let slots = owners.get_mut(first..=last).ok_or_else(no_map)?;
             slots.fill(place);
         }
