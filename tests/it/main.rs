@@ -40,6 +40,8 @@ mod made_keys;
 mod metrics;
 mod nesting;
 mod outages;
+#[cfg(feature = "records")]
+mod own_store;
 mod passing;
 mod peers;
 mod places;
