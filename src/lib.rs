@@ -124,6 +124,9 @@ mod pages {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}
+    #[cfg(feature = "records")]
+    #[doc = include_str!("../docs/own-store.md")]
+    mod own_store {}
     #[doc = include_str!("../docs/failures.md")]
     mod failures {}
     #[doc = include_str!("../docs/audit.md")]
