@@ -36,8 +36,19 @@ impl Place {
     /// That of the window before, where it counts too.
     #[cfg(feature = "records")]
     pub(in crate::store) fn before(part: &Part, at: Timestamp) -> Option<Self> {
-        let is_pair = !part.is_block() && part.policy().algorithm() == Algorithm::SlidingCounter;
-        is_pair.then(|| Self::of(part, part.span_before(at).start))
+        Self::is_one_of_several(part).then(|| Self::of(part, part.span_before(at).start))
+    }
+
+    /// That of the window after, where what is used now will count too.
+    #[cfg(feature = "records")]
+    pub(in crate::store) fn after(part: &Part, at: Timestamp) -> Option<Self> {
+        Self::is_one_of_several(part).then(|| Self::of(part, part.span(at).end))
+    }
+
+    /// Whether the windows before and after it matter to a charge.
+    #[cfg(feature = "records")]
+    pub(in crate::store) fn is_one_of_several(part: &Part) -> bool {
+        !part.is_block() && part.policy().algorithm() == Algorithm::SlidingCounter
     }
 }
 

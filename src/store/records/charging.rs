@@ -3,12 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::backend::RecordBackend;
-use super::page::{Of, Page};
+use super::page::{Of, Page, records_of};
 use super::{MOST_TRIES, MOST_WRITES, RecordChange, Records, conflict};
 use crate::clock::Clock;
 use crate::limit::algorithm::Found;
 use crate::store::engine::{Batch, Charged, Grant, worth_granting};
-use crate::store::memory::Place;
 use crate::store::{Charge, Outcome, Part, StoreError};
 
 /// Charges a batch. What others have changed meanwhile is decided once more.
@@ -18,8 +17,7 @@ pub(super) async fn charge<R: Records>(
     clock: &Clock,
 ) -> Result<Charged, StoreError> {
     let mut groups = groups(batch);
-    let mut answers: Vec<_> = batch.charges.iter().map(|_| Err(conflict())).collect();
-    let mut grants: Vec<_> = batch.ahead.iter().map(|_| None).collect();
+    let mut answers = Answers::none_of(batch);
     let mut is_first = true;
     while !groups.is_empty() {
         // Of those that are too many to change together the first go first.
@@ -32,47 +30,40 @@ pub(super) async fn charge<R: Records>(
             Err(error) => {
                 // Others of the batch have been charged.
                 let left = groups.into_iter().chain(rests.into_iter().flatten());
-                left.for_each(|group| group.fail(&error, &mut answers));
+                left.for_each(|group| answers.fail(group, &error));
                 break;
             }
         };
         is_first = false;
-        let decided: Vec<_> = groups
+        let is_lost = backend.is_lost;
+        let decided = groups
             .iter()
-            .map(|group| group.decide(batch, &mut page))
-            .collect();
-        let changes: Vec<_> = decided
-            .iter()
-            .filter_map(|decided| decided.change.clone())
-            .collect();
-        let mut made = backend.make(&changes).await.into_iter();
+            .map(|group| group.decide(batch, &mut page, is_lost));
+        let decided: Vec<_> = decided.collect();
+        let changes = decided.iter().filter_map(|decided| decided.change.clone());
+        let mut made = backend.make(&changes.collect::<Vec<_>>()).await.into_iter();
         let mut left = Vec::new();
         for ((group, decided), rest) in groups.into_iter().zip(decided).zip(rests) {
             let made = match decided.change {
                 Some(_) => made.next().unwrap_or_else(|| Err(conflict())),
                 None => Ok(true),
             };
-            match made {
-                Ok(false) => left.extend(group.once_more(rest)),
-                Ok(true) => {
-                    group.answer(decided, &mut answers, &mut grants);
-                    left.extend(rest);
-                }
-                Err(error) => {
-                    group.fail(&error, &mut answers);
-                    left.extend(rest);
-                }
+            if let Ok(false) = made {
+                left.extend(group.once_more(rest));
+                continue;
             }
+            match made {
+                Ok(_) => answers.take(group, decided),
+                Err(error) => answers.fail(group, &error),
+            }
+            left.extend(rest);
         }
         groups = left;
     }
-    Ok(Charged {
-        grants,
-        ..Charged::of(answers, [])
-    })
+    answers.charged(backend.is_lost)
 }
 
-/// Looks, without changing anything.
+/// Looks, without changing anything. They are answered together, so what can't be read of one is an error to all.
 pub(super) async fn look<R: Records>(
     backend: &mut RecordBackend<R>,
     looks: &[Charge],
@@ -81,8 +72,65 @@ pub(super) async fn look<R: Records>(
     let parts = looks.iter().flat_map(|look| look.parts.iter());
     let asked: Vec<_> = parts.map(|part| (part, Of::Charge)).collect();
     let page = backend.read(&asked, clock).await?;
+    for (part, of) in asked {
+        page.check(part, of)?;
+    }
     let looks = looks.iter().map(|look| page.rows.look(look, page.at));
     Ok(looks.collect())
+}
+
+/// What a batch has come to so far.
+struct Answers {
+    charges: Vec<Result<Outcome, StoreError>>,
+    grants: Vec<Option<Grant>>,
+    /// What the database has said last of a change that failed, and how many charges have failed so.
+    failure: Option<StoreError>,
+    failed: usize,
+}
+
+impl Answers {
+    fn none_of(batch: Batch<'_>) -> Self {
+        Self {
+            charges: batch.charges.iter().map(|_| Err(conflict())).collect(),
+            grants: batch.ahead.iter().map(|_| None).collect(),
+            failure: None,
+            failed: 0,
+        }
+    }
+
+    fn take(&mut self, group: Group, decided: Decided) {
+        for (place, answer) in group.charges.into_iter().zip(decided.answers) {
+            self.charges[place] = answer;
+        }
+        for (place, grant) in group.ahead.into_iter().zip(decided.grants) {
+            self.grants[place] = grant;
+        }
+    }
+
+    fn fail(&mut self, group: Group, error: &StoreError) {
+        self.failed += group.charges.len();
+        self.failure = Some(error.clone());
+        for place in group.charges {
+            self.charges[place] = Err(error.clone());
+        }
+    }
+
+    /// All answers. When the database has failed over each, it is the batch that has failed, and it is asked less. What was granted of
+    /// counters that are lost is not to be spent.
+    fn charged(mut self, is_lost: bool) -> Result<Charged, StoreError> {
+        let has_failed =
+            self.failed == self.charges.len() && self.grants.iter().all(Option::is_none);
+        if let Some(failure) = self.failure.filter(|_| has_failed) {
+            return Err(failure);
+        }
+        if is_lost {
+            self.grants.fill(None);
+        }
+        Ok(Charged {
+            grants: self.grants,
+            ..Charged::of(self.charges, [])
+        })
+    }
 }
 
 /// Charges that have counters in common, and what is asked for ahead of these: they change together.
@@ -97,7 +145,7 @@ struct Group {
 /// What a group has come to, if its change is made.
 struct Decided {
     answers: Vec<Result<Outcome, StoreError>>,
-    grants: Vec<Grant>,
+    grants: Vec<Option<Grant>>,
     change: Option<RecordChange>,
 }
 
@@ -105,11 +153,15 @@ impl Group {
     /// Takes off the charges that would make a change too long, and what is asked for ahead of all of them.
     fn split(&mut self, batch: Batch<'_>) -> Option<Self> {
         let mut parts = HashSet::new();
+        let mut records = 0;
         let fit = self.charges.iter().take_while(|&&place| {
-            let own = batch.charges[place].parts.iter();
             let is_empty = parts.is_empty();
-            parts.extend(own);
-            is_empty || parts.len() <= MOST_WRITES
+            for part in batch.charges[place].parts.iter() {
+                if parts.insert(part) {
+                    records += records_of(part);
+                }
+            }
+            is_empty || records <= MOST_WRITES
         });
         let fit = fit.count();
         if fit == self.charges.len() {
@@ -150,11 +202,12 @@ impl Group {
             .chain(ahead)
     }
 
-    fn decide(&self, batch: Batch<'_>, page: &mut Page) -> Decided {
+    /// Decides by what was read. Of counters that are lost nothing is charged ahead: nobody would tell that it is not to be spent any
+    /// more.
+    fn decide(&self, batch: Batch<'_>, page: &mut Page, is_lost: bool) -> Decided {
         let at = page.at;
         let charges = || self.charges.iter().map(|&place| &batch.charges[place]);
-        let mut decide = |charge| page.rows.charge(charge, at, usize::MAX);
-        let answers: Vec<_> = charges().map(&mut decide).collect();
+        let answers: Vec<_> = charges().map(|charge| charge_one(charge, page)).collect();
         let admitted = answers.iter().map(|answer| {
             let found = answer.as_ref().map(|outcome| outcome.found.iter());
             found.is_ok_and(|mut found| found.all(|found: &Found| found.fits))
@@ -163,14 +216,12 @@ impl Group {
         let ahead = self.ahead.iter().map(|&place| &batch.ahead[place]);
         let grants = ahead.map(|ahead| {
             let is_worth_it = worth_it.get(&ahead.part) != Some(&false);
-            page.rows.grant(ahead, is_worth_it, at)
+            let is_granted = !is_lost && page.check(&ahead.part, Of::Charge).is_ok();
+            is_granted.then(|| page.rows.grant(ahead, is_worth_it, at))
         });
         let grants = grants.collect();
-        let mut writes: Vec<_> = self
-            .parts(batch)
-            .flat_map(|part| [Some(Place::of(part, at)), Place::before(part, at)])
-            .filter_map(|place| page.write(&place?))
-            .collect();
+        let parts = self.parts(batch);
+        let mut writes: Vec<_> = parts.flat_map(|part| page.writes_of(part)).collect();
         writes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         writes.dedup_by(|one, other| one.key == other.key);
         Decided {
@@ -179,26 +230,14 @@ impl Group {
             change: (!writes.is_empty()).then_some(RecordChange { writes }),
         }
     }
+}
 
-    fn answer(
-        self,
-        decided: Decided,
-        answers: &mut [Result<Outcome, StoreError>],
-        grants: &mut [Option<Grant>],
-    ) {
-        for (place, answer) in self.charges.into_iter().zip(decided.answers) {
-            answers[place] = answer;
-        }
-        for (place, grant) in self.ahead.into_iter().zip(decided.grants) {
-            grants[place] = Some(grant);
-        }
+/// Charges what was read. What can't be read is an error to those alone who need it.
+fn charge_one(charge: &Charge, page: &mut Page) -> Result<Outcome, StoreError> {
+    for part in charge.parts.iter() {
+        page.check(part, Of::Charge)?;
     }
-
-    fn fail(self, error: &StoreError, answers: &mut [Result<Outcome, StoreError>]) {
-        for place in self.charges {
-            answers[place] = Err(error.clone());
-        }
-    }
+    page.rows.charge(charge, page.at, usize::MAX)
 }
 
 /// The batch as groups, in the order of their first charges.

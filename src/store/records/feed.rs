@@ -54,8 +54,7 @@ pub(super) async fn changes<R: Records>(
     after: Option<i64>,
 ) -> Result<Changes, StoreError> {
     for _ in tries() {
-        let head = backend.read_head().await?;
-        let Some(head) = head else {
+        let Some(head) = backend.read_head().await?.value else {
             // So that it is noticed when all is lost.
             let writes = vec![write_head(None, &new_id(), 0)];
             let change = RecordChange { writes };
@@ -73,6 +72,11 @@ pub(super) async fn changes<R: Records>(
                 freed: Some(Vec::new()),
             });
         };
+        if last < after {
+            // They were set back to what they were some time ago: whatever others were told since is gone.
+            backend.is_lost = true;
+            return Ok(Changes { last, freed: None });
+        }
         let [first, end] = [after, last.saturating_add(1)].map(names::of_change);
         let told = backend.records.list(&first, &end, MOST).await?;
         let is_whole = i64::try_from(told.len()).ok() == Some(last - after);
@@ -85,16 +89,22 @@ pub(super) async fn changes<R: Records>(
     Err(conflict())
 }
 
+/// The record that counts the changes, and what the clock of the database has shown, if it has one.
+pub(super) struct Head {
+    value: Option<String>,
+    pub(super) at: Option<Timestamp>,
+}
+
 impl<R: Records> RecordBackend<R> {
-    async fn read_head(&mut self) -> Result<Option<String>, StoreError> {
+    pub(super) async fn read_head(&mut self) -> Result<Head, StoreError> {
         let sent = crate::clock::monotonic();
         let read = self.records.read(&[names::CHANGES.to_owned()]).await?;
         if let Some(at) = read.at {
             self.clock.heard(sent, at);
         }
-        let head = read.values.into_iter().next().flatten();
-        self.notice(head.as_deref());
-        Ok(head)
+        let value = read.values.into_iter().next().flatten();
+        self.notice(value.as_deref());
+        Ok(Head { value, at: read.at })
     }
 
     /// Makes changes, and says of each in its place whether it was made.

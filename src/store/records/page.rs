@@ -18,22 +18,56 @@ pub(super) struct Page {
     pub(super) rows: Rows,
     /// The value of each record that was there.
     before: HashMap<String, String>,
+    /// Records that this version can't read. They stay as they are, and what needs them fails.
+    unreadable: HashMap<String, StoreError>,
 }
 
 impl Page {
     /// What is written to a place, if something of it is another than it was.
     pub(super) fn write(&self, place: &Place) -> Option<RecordWrite> {
+        let write = self.record(place)?;
+        (write.before != write.after).then_some(write)
+    }
+
+    /// What is written of a charge: its place, and with it that those of the windows around it are still what they were. Who charges
+    /// late, or early, reads one window that others write to, and writes to one that they read.
+    pub(super) fn writes_of(&self, part: &Part) -> Vec<RecordWrite> {
+        let Some(write) = self.write(&Place::of(part, self.at)) else {
+            return Vec::new();
+        };
+        let around = [Place::before(part, self.at), Place::after(part, self.at)];
+        let around = around.iter().flatten();
+        let unchanged = around.filter_map(|place| self.record(place));
+        unchanged.chain([write]).collect()
+    }
+
+    /// What a place was, and what it is now.
+    fn record(&self, place: &Place) -> Option<RecordWrite> {
         let key = names::of_place(place);
-        let before = self.before.get(&key).cloned();
+        if self.unreadable.contains_key(&key) {
+            return None;
+        }
         let kept = self.rows.kept(place);
-        let expires_at = kept.map(|(_, expires_at)| expires_at);
-        let after = kept.map(|(kept, expires_at)| values::of_kept(kept, expires_at));
-        (before != after).then_some(RecordWrite {
+        Some(RecordWrite {
+            before: self.before.get(&key).cloned(),
+            after: kept.map(|(kept, expires_at)| values::of_kept(kept, expires_at)),
+            expires_at: kept.map(|(_, expires_at)| expires_at),
             key,
-            before,
-            after,
-            expires_at,
         })
+    }
+
+    /// Whether all could be read that a part needs.
+    pub(super) fn check(&self, part: &Part, of: Of) -> Result<(), StoreError> {
+        if self.unreadable.is_empty() {
+            return Ok(());
+        }
+        let asked = (part, of);
+        let places = places_of(&asked, self.at).map(|place| names::of_place(&place));
+        let limits = limit_names(part).into_iter().filter(|_| of.has_limit());
+        let error = places
+            .chain(limits)
+            .find_map(|name| self.unreadable.get(&name));
+        error.map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// The value that a record had.
@@ -51,6 +85,17 @@ pub(super) enum Of {
     Window(i64),
 }
 
+impl Of {
+    fn has_limit(self) -> bool {
+        matches!(self, Self::Charge)
+    }
+}
+
+/// How many records a charge of a part changes, or needs to be what they are.
+pub(super) fn records_of(part: &Part) -> usize {
+    if Place::is_one_of_several(part) { 3 } else { 1 }
+}
+
 impl<R: Records> RecordBackend<R> {
     /// Reads what is kept of some parts, and with them what tells of changes.
     pub(super) async fn read(
@@ -64,7 +109,7 @@ impl<R: Records> RecordBackend<R> {
             let (before, told_at) = self.read_records(asked, &places).await?;
             let at = clock.manual().or(told_at).unwrap_or_else(|| clock.now());
             if has_all(asked, &places, at) {
-                return page(asked, &places, before, at);
+                return Ok(page(asked, &places, before, at));
             }
             now = at;
         }
@@ -81,7 +126,7 @@ impl<R: Records> RecordBackend<R> {
     ) -> Result<(HashMap<String, String>, Option<Timestamp>), StoreError> {
         let mut keys: Vec<_> = places.keys().cloned().collect();
         for (part, of) in asked {
-            if matches!(of, Of::Charge) {
+            if of.has_limit() {
                 keys.extend(limit_names(part));
             }
         }
@@ -112,14 +157,18 @@ fn places(asked: &[(&Part, Of)], at: Timestamp) -> BTreeMap<String, Place> {
 }
 
 fn places_of(&(part, of): &(&Part, Of), at: Timestamp) -> impl Iterator<Item = Place> {
-    let (place, before) = match of {
-        Of::Charge => (Place::of(part, at), Place::before(part, at)),
+    let places = match of {
+        Of::Charge => [
+            Some(Place::of(part, at)),
+            Place::before(part, at),
+            Place::after(part, at),
+        ],
         Of::Window(window_start) => {
             let part = part.clone();
-            (Place { part, window_start }, None)
+            [Some(Place { part, window_start }), None, None]
         }
     };
-    [Some(place), before].into_iter().flatten()
+    places.into_iter().flatten()
 }
 
 fn has_all(asked: &[(&Part, Of)], places: &BTreeMap<String, Place>, at: Timestamp) -> bool {
@@ -137,22 +186,35 @@ fn page(
     places: &BTreeMap<String, Place>,
     before: HashMap<String, String>,
     at: Timestamp,
-) -> Result<Page, StoreError> {
+) -> Page {
     let mut rows = Rows::default();
+    let mut unreadable = HashMap::new();
     for (name, place) in places {
-        if let Some(value) = before.get(name) {
-            let (kept, expires_at) = values::kept(value)?;
-            rows.put(place.clone(), kept, expires_at);
+        match before.get(name).map(|value| values::kept(value)) {
+            Some(Ok((kept, expires_at))) => rows.put(place.clone(), kept, expires_at),
+            Some(Err(error)) => {
+                unreadable.insert(name.clone(), error);
+            }
+            None => {}
         }
     }
     for (part, _) in asked {
         let keys: [Option<&Key>; 2] = [Some(&part.key), None];
         for (name, key) in limit_names(part).into_iter().zip(keys) {
-            if let Some(value) = before.get(&name) {
-                let limit = values::limit(key.cloned(), value)?;
-                rows.limits.put(&part.rule.limits, limit);
+            let value = before.get(&name);
+            match value.map(|value| values::limit(key.cloned(), value)) {
+                Some(Ok(limit)) => rows.limits.put(&part.rule.limits, limit),
+                Some(Err(error)) => {
+                    unreadable.insert(name, error);
+                }
+                None => {}
             }
         }
     }
-    Ok(Page { at, rows, before })
+    Page {
+        at,
+        rows,
+        before,
+        unreadable,
+    }
 }

@@ -91,12 +91,16 @@ pub trait Records: Send + 'static {
     /// Makes changes, and says of each in its place whether it was made: `false`, when one of its records is not what it was.
     ///
     /// Each change is made whole or not at all, and has 100 records at most, unless a single decision is about more policies. They have
-    /// no record in common, and no order: what one of them comes to is nothing to
-    /// the others.
+    /// no order, and none writes to a record of another: what one of them comes to is nothing to the others.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Database`] for a change that failed, or of which it is not known whether it was made.
+    /// [`StoreError::Database`] for a change that failed, or of which it is not known whether it was made: a connection was lost, say.
+    /// The two are the same to the store, whatever `is_transient` says. It does not make the change again: a charge is answered with the
+    /// error and may have been counted, and units that were to go back stay used. A change that is known not to have been made may be
+    /// answered `false` instead, so that it is decided once more, at once. `is_transient` is for who reads the error: the metrics tell it,
+    /// and the application may ask it. Of [`read`](Self::read) and [`list`](Self::list) it says that the same call may succeed later, and
+    /// what waits to go back is kept for then.
     fn change(
         &mut self,
         changes: &[RecordChange],
@@ -163,7 +167,7 @@ impl RecordChange {
     }
 }
 
-/// One record that changes.
+/// One record that changes, or that must not have changed.
 #[derive(Clone, Debug)]
 pub struct RecordWrite {
     pub(super) key: String,
@@ -185,7 +189,8 @@ impl RecordWrite {
         self.before.as_deref()
     }
 
-    /// What it becomes: `None` when it is deleted.
+    /// What it becomes: `None` when it is deleted. When it is the same as [`before`](Self::before), the record must only still be so for
+    /// the change to be made. Nothing is to be written then, though writing it does no harm.
     #[must_use]
     pub fn after(&self) -> Option<&str> {
         self.after.as_deref()

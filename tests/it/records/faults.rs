@@ -1,31 +1,9 @@
 //! Records that fail, are lost, or are changed by several stores at once.
 
 use futures_util::future::join_all;
-use tollgate::{Algorithm, FailureMode, Key, Limiter, Policy};
+use tollgate::{Algorithm, Key, Limiter, Policy};
 
 use super::*;
-
-fn user(n: usize) -> Key {
-    Key::new("user", n)
-}
-
-fn api(limit: u32) -> Policy {
-    Policy::fixed(limit, 60).name("api")
-}
-
-fn limiter(policy: Policy, store: &RecordStore) -> Limiter {
-    let limiter = Limiter::new(policy).store(store);
-    limiter.on_store_failure(FailureMode::Closed)
-}
-
-/// Asks for one unit after another, and counts those that are had.
-async fn passed(limiter: &Limiter, key: &Key, times: usize) -> usize {
-    let mut passed = 0;
-    for _ in 0..times {
-        passed += usize::from(limiter.check(key).await.unwrap().is_allowed());
-    }
-    passed
-}
 
 #[tokio::test]
 async fn a_batch_is_one_read_and_one_change() {
@@ -253,4 +231,88 @@ async fn what_is_opened_is_closed() {
     store.close().await.unwrap();
     let error = limiter(api(1), &store).check(user(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Closed));
+}
+
+/// Records that can be read and not written: the breaker opens.
+#[tokio::test]
+async fn records_that_cant_be_changed_are_not_asked_for_ever() {
+    let database = Database::default();
+    let store = database.store().clock(&clock());
+    let limiter = limiter(api(9).leases(false), &store);
+    assert!(limiter.check(user(0)).await.unwrap().is_allowed());
+    database.lock().fails = Some("count");
+    let before = database.lock().changes;
+    for n in 1..30 {
+        assert!(limiter.check(user(n)).await.is_err());
+    }
+    let asked = database.lock().changes - before;
+    assert!(asked < 10, "asked {asked} times of 29");
+}
+
+/// Nor of a limit that all of them share.
+#[tokio::test]
+async fn a_record_that_cant_be_read_harms_no_other_key() {
+    let database = Database::default();
+    let store = database.store().clock(&clock());
+    let all = Policy::fixed(100, 60).name("all");
+    let limiter = limiter([api(9), all], &store);
+    let check = |n| limiter.check([user(n), Key::constant("all")]);
+    assert!(check(0).await.unwrap().is_allowed());
+    let name = "count\tapi;fixed;60s\tuser:2\t0".to_owned();
+    let garbage = "not ours".to_owned();
+    database
+        .lock()
+        .records
+        .insert(name.clone(), garbage.clone());
+    let answers = join_all((0..9).map(check)).await;
+    let failed = answers.iter().map(Result::is_err);
+    let expected = (0..9).map(|n| n == 2);
+    assert!(failed.eq(expected), "{answers:?}");
+    // It goes on by itself, and is not deleted.
+    for _ in 0..9 {
+        assert!(check(2).await.is_err());
+    }
+    assert!(check(3).await.is_ok());
+    limiter.sweep().await.unwrap();
+    assert_eq!(database.lock().records.get(&name), Some(&garbage));
+}
+
+/// A node whose clock is ahead of the database's sweeps before it has heard that one.
+#[tokio::test]
+async fn a_sweep_by_a_clock_that_is_ahead_deletes_nothing_that_is_in_force() {
+    let database = Database::default();
+    database.lock().now = Some(Timestamp::from_unix_millis(3_600_000_000));
+    let store = database.store();
+    let one = limiter(api(2).leases(false), &store);
+    assert_eq!(passed(&one, &user(1), 2).await, 2);
+    let other = limiter(api(2), &database.store());
+    assert_eq!(other.sweep().await.unwrap(), 0);
+    assert!(one.check(user(1)).await.unwrap().is_denied());
+}
+
+/// Who has seen more than there is now knows that what it knows is gone.
+#[tokio::test]
+async fn no_range_is_asked_for_that_ends_before_it_begins() {
+    let database = Database::default();
+    let clock = clock();
+    let one = limiter(api(1_000), &database.store().clock(&clock));
+    assert_eq!(passed(&one, &user(1), 50).await, 50);
+    let backup = database.lock().records.clone();
+    for n in 5..9 {
+        one.reset(user(n)).await.unwrap();
+    }
+    let other = limiter(api(1_000), &database.store().clock(&clock));
+    assert_eq!(passed(&other, &user(2), 100).await, 100);
+    database.lock().records = backup;
+    let looks = database.lock().looks;
+    let has_looked = async {
+        while database.lock().looks < looks + 3 {
+            let _ = other.check(user(2)).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), has_looked)
+        .await
+        .unwrap();
+    assert_eq!(database.lock().odd_ranges, 0);
 }
