@@ -46,6 +46,16 @@ impl Handle {
         return super::MemoryStore::new().handle().0;
     }
 
+    /// Has charges wait as long as can be set, which shows no limit in another light on a machine that is busy.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn wait_at_length(&self) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "_engine")]
+            Self::Queued(engine) => engine.set_deadline(std::time::Duration::MAX),
+        }
+    }
+
     pub(crate) fn id(&self) -> StoreId {
         match self {
             Self::Memory(memory) => memory.id(),

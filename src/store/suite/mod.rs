@@ -83,8 +83,10 @@ impl Subject {
             .unwrap();
         let clock = ManualClock::new(Timestamp::from_unix_millis(NOON));
         let (store, keep) = runtime.block_on(open(clock.clone()));
+        let store = store.handle().0;
+        store.wait_at_length();
         Self {
-            store: store.handle().0,
+            store,
             clock,
             runtime,
             expires_by_itself: false,
@@ -360,7 +362,7 @@ macro_rules! __store_suite {
         );
     };
     ($subject:expr; $($test:ident,)*) => { $(
-        #[test]
+        #[::core::prelude::v1::test]
         fn $test() {
             $crate::__suite::$test(&$subject);
         }

@@ -235,8 +235,7 @@ pub fn a_whole_policy_is_reset_and_nothing_of_others(subject: &Subject) {
     }
     let fixed = minute("long", 5);
     let key = |n: i32| Key::new("user", n);
-    let charge = |n| subject.store.charge(&charge_of(&[(&fixed, &key(n))], 2));
-    subject.answers((0..2_500).map(charge).collect());
+    charge_each(subject, &fixed, (0..2_500).map(key));
     assert_eq!(subject.reset(&fixed, &Key::prefix_of_all(), true), 5_000);
     for n in 0..2_500 {
         assert_eq!(subject.usage(&fixed, &key(n)).used, 0, "{n}");
@@ -247,13 +246,7 @@ pub fn long_jobs_cover_every_page(subject: &Subject) {
     let key = |n: i32| Key::new("user", 42).and("item", n);
     let policies = one_of_each(5);
     for policy in &policies {
-        let charge = |n| subject.store.charge(&charge_of(&[(policy, &key(n))], 2));
-        let answers = subject.answers((0..2_500).map(charge).collect());
-        assert!(
-            answers
-                .iter()
-                .all(|answer| answer.as_ref().unwrap().is_admitted())
-        );
+        charge_each(subject, policy, (0..2_500).map(key));
     }
     let [fixed, others @ ..] = &policies;
     let epoch = |n| subject.usage(fixed, &key(n)).epoch;
@@ -267,8 +260,7 @@ pub fn long_jobs_cover_every_page(subject: &Subject) {
     subject.sweeps(5 * 2_500);
     subject.sweeps(0);
     for policy in others {
-        let charge = |n| subject.store.charge(&charge_of(&[(policy, &key(n))], 2));
-        subject.answers((0..2_500).map(charge).collect());
+        charge_each(subject, policy, (0..2_500).map(key));
         assert_eq!(
             subject.reset(policy, &Key::new("user", 42), true),
             5_000,
@@ -281,6 +273,15 @@ pub fn long_jobs_cover_every_page(subject: &Subject) {
                 .iter()
                 .all(|answer| answer.as_ref().unwrap().is_admitted())
         );
+    }
+}
+
+/// Charges each key two units, all of them at once.
+fn charge_each(subject: &Subject, policy: &Policy, keys: impl Iterator<Item = Key>) {
+    let charge = |key| subject.store.charge(&charge_of(&[(policy, &key)], 2));
+    let answers = subject.answers(keys.map(charge).collect());
+    for answer in answers {
+        assert!(answer.unwrap().is_admitted(), "{policy}");
     }
 }
 
