@@ -194,14 +194,15 @@ impl Events {
     /// Stores what a decision has made of the log: `units` more, and the moves of a clock that has stepped back.
     pub(crate) fn apply(&mut self, log: &Log, window: Duration, units: u64) {
         let total = self.0.back().map_or(0, |newest| newest.total);
-        let mut moved = 0;
+        let mut moved = 0_u64;
         while self.0.back().is_some_and(|event| event.at >= log.at) {
-            moved += self.0.pop_back().map_or(0, |event| event.units);
+            moved = moved.saturating_add(self.0.pop_back().map_or(0, |event| event.units));
         }
-        if moved + units > 0 {
+        let units_now = moved.saturating_add(units);
+        if units_now > 0 {
             self.0.push_back(Event {
                 at: log.at,
-                units: moved.saturating_add(units),
+                units: units_now,
                 total: total.wrapping_add_unsigned(units),
             });
         }
@@ -322,6 +323,25 @@ mod tests {
         assert_eq!(events.len(), 1);
         assert!(!charge(&mut events, window, 3, 1, 59_999).0);
         assert!(charge(&mut events, window, 3, 3, 60_000).0);
+    }
+
+    /// A record of a database may hold anything.
+    #[test]
+    fn no_number_of_units_is_too_large_to_be_added_up() {
+        let window = Duration::from_secs(60);
+        let mut events = Events::default();
+        for millis in 0..3 {
+            let log = Log {
+                newest: None,
+                ..events.log(window, at(3_600_000 + millis))
+            };
+            events.apply(&log, window, u64::MAX);
+        }
+        assert!(!charge(&mut events, window, 3, 1, 3_600_003).0);
+        // It moves them all to one instant.
+        assert!(!charge(&mut events, window, 3, 1, 0).0);
+        assert_eq!(events.len(), 1);
+        assert!(charge(&mut events, window, 3, 1, 60_000).0);
     }
 
     #[test]

@@ -341,7 +341,8 @@ impl Rows {
             };
             self.state(&part, reset.at).used(policy, reset.at)
         };
-        let units = keys.into_iter().map(used).sum();
+        // A record of a database may hold anything.
+        let units = keys.into_iter().map(used).fold(0, u64::saturating_add);
         for place in &places {
             let Some(row) = self.counters.get_mut(place) else {
                 continue;

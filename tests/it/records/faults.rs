@@ -277,6 +277,53 @@ async fn a_record_that_cant_be_read_harms_no_other_key() {
     assert_eq!(database.lock().records.get(&name), Some(&garbage));
 }
 
+/// The store goes on, whatever its database holds.
+#[tokio::test]
+async fn records_that_hold_the_largest_numbers_are_answered() {
+    let log = Policy::sliding(9, 60).name("log");
+    let bucket = Policy::token_bucket(9, 60).name("bucket");
+    let blocking = api(9).block_after(3, Duration::from_secs(60));
+    let values = [
+        (&api(9), "window MAX MAX MAX"),
+        (&api(9), "window MAX 0 0"),
+        (&log, "events 0 MAX 1 MAX 2 MAX"),
+        (&bucket, "bucket LAST MAX MAX FIRST"),
+        (&bucket, "bucket FIRST MAX MAX LAST"),
+        (&blocking, "block MAX LAST"),
+    ];
+    for (policy, value) in values {
+        let database = Database::default();
+        let clock = clock();
+        let store = database.store().clock(&clock);
+        let limiter = limiter(policy.clone().leases(false), &store);
+        let charged = limiter.check(user(1)).await.unwrap();
+        let value = value
+            .replace("MAX", &u64::MAX.to_string())
+            .replace("LAST", &i64::MAX.to_string())
+            .replace("FIRST", &i64::MIN.to_string());
+        let name = database
+            .lock()
+            .records
+            .keys()
+            .find(|name| name.starts_with("count"))
+            .cloned();
+        let mut name = name.unwrap();
+        if value.starts_with("block") {
+            name = name.replace("\tuser", ";block\tuser");
+        }
+        let value = format!("{} {value}", i64::MAX);
+        database.lock().records.insert(name, value);
+        for millis in [0, 59_000, -3_600_000] {
+            clock.set(Timestamp::from_unix_millis(millis));
+            let _ = limiter.check(user(1)).await.unwrap();
+            let _ = limiter.peek(user(1)).await.unwrap();
+        }
+        limiter.refund(&charged).await.unwrap();
+        limiter.reset(user(1)).await.unwrap();
+        let _ = limiter.check(user(1)).await.unwrap();
+    }
+}
+
 /// A node whose clock is ahead of the database's sweeps before it has heard that one.
 #[tokio::test]
 async fn a_sweep_by_a_clock_that_is_ahead_deletes_nothing_that_is_in_force() {
