@@ -53,7 +53,7 @@
 //! | `tonic` | no | reads the peer's address from tonic's `TcpConnectInfo` |
 //! | `metrics` | no | tells counters, gauges and histograms through the facade [`metrics`](https://docs.rs/metrics), and `describe_metrics` what they are |
 //! | `admin` | no | `Admin`, an HTTP API for operators: who is refused, resets, usage, health |
-//! | `test-util` | no | `ManualClock`, a clock that tests set, and `store_suite!`, which proves a store |
+//! | `test-util` | no | `ManualClock`, a clock that tests set, and `store_suite!` and `records_suite!`, which prove a store and a database |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Here and not in Cargo.toml, since the examples do print.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -25,7 +25,9 @@ use crate::store::StoreError;
 ///
 /// # Examples
 ///
-/// A test double. The [suite](crate::store_suite) proves whether it will do.
+/// A test double. Whether a database will do is proved by two suites, with the feature `test-util`:
+/// [`records_suite!`](crate::records_suite) is about what is asked of it here, by several connections at once, and
+/// [`store_suite!`](crate::store_suite) about the store that is made of it.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -131,8 +133,8 @@ pub trait Records: Send + 'static {
 /// What was read for [`Records::read`].
 #[derive(Clone, Debug)]
 pub struct ReadRecords {
-    pub(super) values: Vec<Option<String>>,
-    pub(super) at: Option<Timestamp>,
+    pub(in crate::store) values: Vec<Option<String>>,
+    pub(in crate::store) at: Option<Timestamp>,
 }
 
 impl ReadRecords {
@@ -156,7 +158,7 @@ impl ReadRecords {
 /// Records that change together, or not at all.
 #[derive(Clone, Debug)]
 pub struct RecordChange {
-    pub(super) writes: Vec<RecordWrite>,
+    pub(in crate::store) writes: Vec<RecordWrite>,
 }
 
 impl RecordChange {
@@ -170,10 +172,10 @@ impl RecordChange {
 /// One record that changes, or that must not have changed.
 #[derive(Clone, Debug)]
 pub struct RecordWrite {
-    pub(super) key: String,
-    pub(super) before: Option<String>,
-    pub(super) after: Option<String>,
-    pub(super) expires_at: Option<Timestamp>,
+    pub(in crate::store) key: String,
+    pub(in crate::store) before: Option<String>,
+    pub(in crate::store) after: Option<String>,
+    pub(in crate::store) expires_at: Option<Timestamp>,
 }
 
 impl RecordWrite {

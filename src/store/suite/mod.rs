@@ -1,6 +1,6 @@
 //! The suite that every store must pass.
 //!
-//! `store_suite!` has it test anybody's store.
+//! `store_suite!` has it test anybody's store, and `records_suite!` anybody's records.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,11 @@ mod limits;
 mod model;
 mod poison;
 mod properties;
+#[cfg(feature = "records")]
+mod records;
 mod several;
+#[cfg(feature = "records")]
+mod sharing;
 mod windows;
 
 use std::fmt;
@@ -31,6 +35,8 @@ pub use self::{
     agreement::*, ahead::*, algorithms::*, blocks::*, clocks::*, giving_back::*, limits::*,
     poison::*, properties::*, several::*, windows::*,
 };
+#[cfg(feature = "records")]
+pub use self::{records::*, sharing::*};
 use super::{Charge, GiveBack, Handle, Outcome, Part, Reply, Reset, Rule, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::limit::algorithm::State;

@@ -1,5 +1,6 @@
 //! Records in memory, and what a store in them promises.
 
+mod broken;
 mod doubts;
 mod faults;
 mod pairs;
@@ -143,6 +144,15 @@ mod in_memory {
     use super::*;
 
     tollgate::store_suite!(async |clock| (Database::default().store().clock(&clock), ()));
+}
+
+mod shared {
+    use super::*;
+
+    tollgate::records_suite!(async || {
+        let database = Database::default();
+        move || database.clone()
+    });
 }
 
 mod contended {
