@@ -222,6 +222,26 @@ async fn records_that_are_lost_take_what_was_charged_ahead_with_them() {
     assert_eq!(used, 200);
 }
 
+/// Nobody would tell a store that has found them lost what becomes of the new ones, until it has asked once more.
+#[tokio::test]
+async fn nothing_is_charged_ahead_by_the_batch_that_finds_records_lost() {
+    for is_lost in [false, true] {
+        let database = Database::default();
+        let clock = clock();
+        let store = database.store().clock(&clock);
+        let limiter = limiter(api(1_000), &store);
+        assert_eq!(passed(&limiter, &user(1), 1).await, 1);
+        if is_lost {
+            database.lock().records.clear();
+        }
+        assert_eq!(passed(&limiter, &user(1), 1).await, 1);
+        let other = self::limiter(api(1_000), &database.store().clock(&clock));
+        let used = other.peek(&user(1)).await.unwrap().used();
+        assert_eq!(used == 1, is_lost, "{used}");
+        assert_eq!(used > 2, !is_lost, "{used}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_opened_is_closed() {
     let store = Database::default().store();
