@@ -185,8 +185,11 @@ async fn write(connection: &mut SqliteConnection, record: &RecordWrite) -> sqlx:
             .bind(record.key())
             .bind(before),
         (Some(before), None) => sqlx::query(DELETE).bind(record.key()).bind(before),
-        // Nobody asks for it.
-        (None, None) => return Ok(true),
+        // There must be none still. *Here* nobody can add one before the commit; elsewhere that takes `SERIALIZABLE`.
+        (None, None) => {
+            let there = sqlx::query("SELECT 1 FROM records WHERE key = ?").bind(record.key());
+            return Ok(there.fetch_optional(connection).await?.is_none());
+        }
     };
     Ok(query.execute(connection).await?.rows_affected() == 1)
 }
@@ -196,8 +199,8 @@ fn failed(error: sqlx::Error) -> StoreError {
     let code = error.as_database_error().and_then(DatabaseError::code);
     let code = code.and_then(|code| code.parse::<u32>().ok());
     StoreError::Database {
-        // What is in doubt is not: units would go back once more. So a connection that is lost is none.
-        is_transient: code.is_some_and(|code| matches!(code & 0xff, 5 | 6)),
+        // Whether it may pass by itself.
+        is_transient: code.is_none_or(|code| matches!(code & 0xff, 5 | 6)),
         source: Arc::new(error),
     }
 }

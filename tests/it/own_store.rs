@@ -33,6 +33,11 @@ fn store(folder: &TempDir) -> RecordStore {
     RecordStore::new("records", records(folder)).deadline(Duration::from_secs(10))
 }
 
+tollgate::records_suite!(async || {
+    let folder = tempfile::tempdir().unwrap();
+    move || records(&folder)
+});
+
 tollgate::store_suite!(async |clock| {
     let folder = tempfile::tempdir().unwrap();
     (store(&folder).clock(&clock), folder)

@@ -77,6 +77,12 @@ pub(super) async fn changes<R: Records>(
             backend.is_lost = true;
             return Ok(Changes { last, freed: None });
         }
+        if last == after {
+            return Ok(Changes {
+                last,
+                freed: Some(Vec::new()),
+            });
+        }
         let [first, end] = [after, last.saturating_add(1)].map(names::of_change);
         let told = backend.records.list(&first, &end, MOST).await?;
         let is_whole = i64::try_from(told.len()).ok() == Some(last - after);

@@ -11,17 +11,18 @@ use crate::store::StoreError;
 /// crate's; records hold what is left of it, and are text that only this crate reads. So any database will do that
 ///
 /// * reads records by their keys. What it reads may be of different moments, but no record of an earlier one than the call.
-/// * changes some records together, when each of them is still what it was. Nobody sees half of a change, and what was
-///   reported as made is not lost, as far as the database's own promises go.
+/// * changes some records together, when each of them is still what it was, or still not there. Nobody sees half of a change, nobody
+///   else's comes in between, as with serializable transactions, and what was reported as made is not lost, as far as the database's
+///   own promises go.
 /// * lists records in the order of the bytes of their keys.
 ///
 /// Keys and values are UTF-8 without NUL. A key has no more than 1,300 bytes, unless one from the application has many parts. Values
-/// have below 100 bytes, except those of exact sliding windows, which hold some 20 bytes for each millisecond of the window in which
-/// something was admitted: at most one for each unit of the limit. For large limits take a sliding counter.
+/// have below 100 bytes, except those that tell of keys, and those of exact sliding windows, which hold some 16 bytes for each millisecond
+/// of the window in which something was admitted: at most one for each unit of the limit. For large limits take a sliding counter.
 ///
 /// Every process that shares the database must share the records. One call is made at a time, from a thread of the store's own, in a
 /// tokio runtime of one thread: a client that lives by tokio is best made in [`open`](Self::open). A call is never dropped half-way, so a
-/// deadline is the database client's business: while a call lasts, others wait.
+/// deadline is the database client's business: while a call lasts, others wait, and one that never ends ends the store.
 ///
 /// # Examples
 ///
@@ -82,8 +83,8 @@ pub trait Records: Send + 'static {
         ready(Ok(()))
     }
 
-    /// Reads records, each in its key's place: `None` where there is none. No key comes twice. There may be some thousands of
-    /// them.
+    /// Reads records, each in its key's place: `None` where there is none. No key comes twice. There may be tens of thousands of
+    /// them, more than a statement of SQL has room for.
     ///
     /// # Errors
     ///
