@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Counts `cost` units as refused, where that is counted.
-    pub(super) fn refuse(&mut self, cost: u32) {
+    pub(crate) fn refuse(&mut self, cost: u32) {
         if let Some(usage) = self.window_mut() {
             usage.refuse(cost);
         }

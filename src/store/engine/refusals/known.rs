@@ -171,9 +171,12 @@ impl Known {
         found.state.fits(&policy, cost, now).then_some(found)
     }
 
-    /// Counts units that it has refused.
-    pub(super) fn refuse(&mut self, cost: u32) {
+    /// Refuses a charge, if it is known to be over, and says what it has found.
+    pub(super) fn refuse(&mut self, part: &Part, cost: u32, now: Timestamp) -> Option<Found> {
+        let mut found = self.find(part, cost, now).filter(|found| !found.fits)?;
         self.refused = self.refused.saturating_add(u64::from(cost));
+        found.state.refuse(cost);
+        Some(found)
     }
 
     /// What was refused since this was last asked, where that is counted.

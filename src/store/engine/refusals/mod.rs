@@ -57,6 +57,11 @@ impl Refusals {
         if self.is_empty() || !may_be_known(charge) {
             return None;
         }
+        if let Some(part) = charge.parts.only() {
+            let mut shard = self.table.lock(part);
+            let found = Few::one(shard.get_mut()?.refuse(part, charge.cost, now)?);
+            return Some(Outcome { at: now, found });
+        }
         let mut found = charge.parts.map(|part| {
             let shard = self.table.lock(part);
             let known = shard.get();
@@ -68,10 +73,10 @@ impl Refusals {
         }
         let parts = charge.parts.iter().zip(found.iter_mut());
         for (part, found) in parts.filter(|(_, found)| !found.fits) {
-            if let Some(known) = self.table.lock(part).get_mut() {
-                known.refuse(charge.cost);
-                *found = known.find(part, charge.cost, now).unwrap_or(*found);
-            }
+            let mut shard = self.table.lock(part);
+            let known = shard.get_mut();
+            let told = known.and_then(|known| known.refuse(part, charge.cost, now));
+            *found = told.unwrap_or(*found);
         }
         Some(Outcome { at: now, found })
     }
