@@ -88,6 +88,67 @@ pub(super) struct Ended {
 }
 
 impl Contest {
+    /// One of processes that are killed, while keys are reset.
+    pub(super) fn of_kills() -> Self {
+        Self {
+            kills: 4_000,
+            resets: 5,
+            leaves: 5,
+            ..Self::default()
+        }
+    }
+
+    /// One in which units come back by refunds and closed stores.
+    pub(super) fn of_what_comes_back() -> Self {
+        Self {
+            limiters: &[
+                "fixed:10:1",
+                "fixed:1000:1",
+                "hourly:300",
+                "sliding-counter:100:1",
+                "fixed:40:1,hourly:300,sliding-counter:30:1",
+            ],
+            clocks: Clocks::Together,
+            step: 0..=0,
+            rounds: 2,
+            refunds: 2_000,
+            large: 1_000,
+            leaves: 100,
+            ..Self::default()
+        }
+    }
+
+    /// One in which limits change and units are refunded, while processes are killed and keys are reset.
+    pub(super) fn of_new_limits() -> Self {
+        Self {
+            limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
+            kills: 2_000,
+            resets: 10,
+            refunds: 500,
+            limits: 50,
+            large: 500,
+            leaves: 5,
+            ..Self::default()
+        }
+    }
+
+    /// One of sliding counters, of processes that are killed, and of clocks that step on together.
+    pub(super) fn of_sliding_counters() -> Self {
+        Self {
+            limiters: &[
+                "sliding-counter:10:1",
+                "sliding-counter:100:1",
+                "fixed:50:1,hourly:400,sliding-counter:60:1",
+            ],
+            clocks: Clocks::Together,
+            kills: 4_000,
+            resets: 50,
+            large: 300,
+            steps: 50,
+            ..Self::default()
+        }
+    }
+
     /// Lets the processes contend, and closes their stores one after another.
     pub(super) fn run(&self) -> Ended {
         self.run_and(|_, _| {})

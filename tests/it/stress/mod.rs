@@ -17,12 +17,7 @@ use self::contest::{Clocks, Contest, scale};
 
 #[tokio::test]
 async fn kills_and_resets_never_let_more_than_the_limit_through() {
-    let contest = Contest {
-        kills: 4_000,
-        resets: 5,
-        leaves: 5,
-        ..Contest::default()
-    };
+    let contest = Contest::of_kills();
     let ended = contest.run();
     ended.ledger.assert_never_over(1);
     ended.ledger.assert_stored(&ended.path, 1, false).await;
@@ -39,22 +34,7 @@ async fn without_kills_each_window_is_exactly_full_when_all_were_refused() {
 /// Each process holds units that were charged ahead while the others are refused; all of it is given back in the end.
 #[tokio::test]
 async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more() {
-    let contest = Contest {
-        limiters: &[
-            "fixed:10:1",
-            "fixed:1000:1",
-            "hourly:300",
-            "sliding-counter:100:1",
-            "fixed:40:1,hourly:300,sliding-counter:30:1",
-        ],
-        clocks: Clocks::Together,
-        step: 0..=0,
-        rounds: 2,
-        refunds: 2_000,
-        large: 1_000,
-        leaves: 100,
-        ..Contest::default()
-    };
+    let contest = Contest::of_what_comes_back();
     for _ in 0..scale() {
         let ended = contest.run_and_take_the_rest();
         ended.ledger.assert_full();
@@ -64,16 +44,7 @@ async fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no
 
 #[tokio::test]
 async fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() {
-    let contest = Contest {
-        limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
-        kills: 2_000,
-        resets: 10,
-        refunds: 500,
-        limits: 50,
-        large: 500,
-        leaves: 5,
-        ..Contest::default()
-    };
+    let contest = Contest::of_new_limits();
     let ended = contest.run();
     ended.ledger.assert_never_over(2);
     ended.ledger.assert_stored(&ended.path, 2, false).await;
@@ -82,19 +53,7 @@ async fn refunds_and_new_limits_never_let_more_than_the_largest_limit_through() 
 /// A unit of a window before counts less and less, whoever has charged it ahead.
 #[tokio::test]
 async fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has_room_for() {
-    let contest = Contest {
-        limiters: &[
-            "sliding-counter:10:1",
-            "sliding-counter:100:1",
-            "fixed:50:1,hourly:400,sliding-counter:60:1",
-        ],
-        clocks: Clocks::Together,
-        kills: 4_000,
-        resets: 50,
-        large: 300,
-        steps: 50,
-        ..Contest::default()
-    };
+    let contest = Contest::of_sliding_counters();
     let ended = contest.run();
     ended.ledger.assert_never_over(1);
     ended.ledger.assert_slides();

@@ -27,11 +27,8 @@ pub(super) use contests_on;
 pub(super) fn kills_and_resets_never_let_more_than_the_limit_through<S: RunningServer>() {
     let server = S::start();
     let contest = Contest {
-        kills: 4_000,
-        resets: 5,
-        leaves: 5,
         url: Some(server.url()),
-        ..Contest::default()
+        ..Contest::of_kills()
     };
     contest.run().ledger.assert_never_over(1);
 }
@@ -43,23 +40,10 @@ pub(super) fn without_kills_each_window_is_exactly_full_when_all_were_refused<S:
 pub(super) fn what_comes_back_by_refunds_and_closed_stores_is_there_for_others_and_no_more<
     S: RunningServer,
 >() {
-    let contest = || Contest {
-        limiters: &[
-            "fixed:10:1",
-            "fixed:1000:1",
-            "hourly:300",
-            "sliding-counter:100:1",
-            "fixed:40:1,hourly:300,sliding-counter:30:1",
-        ],
-        clocks: Clocks::Together,
-        step: 0..=0,
-        rounds: 2,
-        refunds: 2_000,
-        large: 1_000,
-        leaves: 100,
-        ..Contest::default()
-    };
-    in_time::<S>(Contest::run_and_take_the_rest_once, contest);
+    in_time::<S>(
+        Contest::run_and_take_the_rest_once,
+        Contest::of_what_comes_back,
+    );
 }
 
 /// Each window is exactly full; on another server once more when it was late, since what is counted then is told to nobody.
@@ -81,18 +65,8 @@ pub(super) fn kills_and_resets_never_let_more_through_than_a_sliding_counter_has
 >() {
     let server = S::start();
     let contest = Contest {
-        limiters: &[
-            "sliding-counter:10:1",
-            "sliding-counter:100:1",
-            "fixed:50:1,hourly:400,sliding-counter:60:1",
-        ],
-        clocks: Clocks::Together,
-        kills: 4_000,
-        resets: 50,
-        large: 300,
-        steps: 50,
         url: Some(server.url()),
-        ..Contest::default()
+        ..Contest::of_sliding_counters()
     };
     let ended = contest.run();
     ended.ledger.assert_never_over(1);
@@ -104,15 +78,8 @@ pub(super) fn refunds_and_new_limits_never_let_more_than_the_largest_limit_throu
 >() {
     let server = S::start();
     let contest = Contest {
-        limiters: &["fixed:10:1", "fixed:300:1", "hourly:300", "daily:500"],
-        kills: 2_000,
-        resets: 10,
-        refunds: 500,
-        limits: 50,
-        large: 500,
-        leaves: 5,
         url: Some(server.url()),
-        ..Contest::default()
+        ..Contest::of_new_limits()
     };
     contest.run().ledger.assert_never_over(2);
 }
