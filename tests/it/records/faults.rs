@@ -189,18 +189,27 @@ async fn another_store_sees_a_reset_and_a_limit_within_a_moment() {
             if decision.used() < 100 {
                 return decision.used();
             }
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), seen)
         .await
         .unwrap();
     other.set_limit("api", &user(1), 0).await.unwrap();
-    let blocked = async { while one.check(user(1)).await.unwrap().is_allowed() {} };
+    let blocked = async {
+        while one.check(user(1)).await.unwrap().is_allowed() {
+            tokio::task::yield_now().await;
+        }
+    };
     tokio::time::timeout(Duration::from_secs(30), blocked)
         .await
         .unwrap();
     other.remove_limit("api", &user(1)).await.unwrap();
-    let free = async { while one.check(user(1)).await.unwrap().is_denied() {} };
+    let free = async {
+        while one.check(user(1)).await.unwrap().is_denied() {
+            tokio::task::yield_now().await;
+        }
+    };
     tokio::time::timeout(Duration::from_secs(30), free)
         .await
         .unwrap();
